@@ -1,0 +1,1 @@
+//! The embedded database: catalog, tables, indexes, typed rows, sessions, recovery.

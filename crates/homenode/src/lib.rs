@@ -1,0 +1,1 @@
+//! The relational database for machines whose memory is not uniform.

@@ -1,0 +1,1 @@
+//! Does it hold when the machine misbehaves? Deterministic schedule and crash exploration.

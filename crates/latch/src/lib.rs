@@ -1,0 +1,1 @@
+//! Who may touch this now? Optimistic, shared and exclusive page latches with a fair queue.

@@ -1,0 +1,1 @@
+//! What survives? Write-ahead log, group commit, checkpoints, control file.

@@ -1,0 +1,1 @@
+//! Who is calling? The PostgreSQL protocol, connections pinned to workers.

@@ -1,0 +1,1 @@
+//! What does this statement mean, and how is it run? Parse, bind, plan, execute.

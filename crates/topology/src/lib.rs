@@ -1,0 +1,1 @@
+//! What machine is this? Nodes, CPUs, cache groups, distances, memory-only nodes.

@@ -1,0 +1,1 @@
+//! Who sees which version? Snapshots, transaction states, waits and deadlocks.
