@@ -1,1 +1,23 @@
-//! What is a value? SQL types, their text and binary forms, their order, row and key encodings, errors.
+//! What is a value? SQL types, their text and binary forms, their order, row and key encodings,
+//! and the errors every layer reports.
+//!
+//! Limits that differ from PostgreSQL: `numeric` is a 96-bit decimal with at most 28 digits (no
+//! NaN, no infinities) and anything beyond is `22003`; the session time zone is UTC; text is
+//! UTF-8 in byte order (collation "C").
+#![warn(missing_docs)]
+
+mod decimal;
+mod error;
+mod int_text;
+pub mod key;
+mod row;
+mod ty;
+mod value;
+
+pub use decimal::{decimal_from_f64, decimal_from_str, decimal_to_f64, round_to_scale};
+pub use error::{Error, ErrorFields, Result, SqlState};
+pub use int_text::{write_i64, write_u64};
+pub use row::RowLayout;
+pub use rust_decimal::Decimal;
+pub use ty::{Category, ColumnType, TYPES, Type, TypeInfo, numeric_typmod};
+pub use value::{Interval, Value, ValueRef, compare, compare_bpchar, hash, trim_blanks};
