@@ -1,1 +1,18 @@
 //! What does the code run on? The seam between the engine and the machine, real or simulated.
+//!
+//! Engine crates name their atomics, threads, tasks, clock, files and page-byte accesses through
+//! this crate. In a normal build these are the standard library's or thin wrappers around system
+//! calls; built with `--cfg homenode_lab` the same source runs on a simulated machine.
+
+pub mod bytes;
+mod fs_common;
+mod padded;
+pub mod sync;
+pub mod wait;
+
+#[cfg(not(homenode_lab))]
+mod native;
+#[cfg(not(homenode_lab))]
+pub use native::{atomic, clock, executor, fault, fs, task, thread};
+
+pub use padded::CachePadded;
