@@ -90,7 +90,8 @@ impl<T: ?Sized> Mutex<T> {
     /// Takes the mutex if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.try_take().then_some(MutexGuard { mutex: self })
+        // Lazily: a guard made in vain would unlock the other holder's mutex when dropped.
+        self.try_take().then(|| MutexGuard { mutex: self })
     }
 
     /// The value, without locking: the exclusive borrow proves that nobody else has it.

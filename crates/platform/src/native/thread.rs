@@ -39,6 +39,14 @@ pub fn available_cpus() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
+/// The CPU that the calling thread runs on now (system number). A hint: it may be another a moment
+/// later. A vDSO call; for slow paths only.
+pub fn current_cpu() -> usize {
+    // SAFETY: no arguments, no memory touched.
+    let cpu = unsafe { libc::sched_getcpu() };
+    usize::try_from(cpu).unwrap_or(0)
+}
+
 /// Restricts the calling thread to `cpus` (system CPU numbers).
 ///
 /// # Errors
