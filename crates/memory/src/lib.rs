@@ -1,10 +1,44 @@
 //! Where do bytes live? Regions with a placement policy, huge pages, accounts of who owns what.
+//!
+//! A [`Region`] is zeroed memory whose pages come from the nodes that a [`Policy`] names; it can be split over nodes
+//! ([`Region::place`]), made present ahead of time ([`Region::prefault`]), asked where it is ([`Region::residency`]) and moved
+//! ([`Region::migrate`]). On a machine with one memory node no policy call is made at all. Containers often forbid these
+//! calls: that is a [`Refusal`] to show, and only [`Policy::Bind`] makes it an error.
+//!
+//! Memory of another kind, that is taken and given back all the time, is counted in [`Account`]s.
+//!
+//! Only Linux on 64-bit machines has policies. Elsewhere, on the simulated machine (`--cfg homenode_lab`) and under Miri
+//! regions are plain allocations with the same interface, and every policy is refused as not supported.
+//!
+//! ```
+//! use homenode_memory::{HugePages, Policy, Region};
+//! use homenode_topology::Topology;
+//! let machine = Topology::discover();
+//! let policy: Policy = "interleave".parse().unwrap();
+//! let region = Region::new(8 << 20, &policy, HugePages::Transparent, &machine).unwrap();
+//! region.prefault().unwrap();
+//! println!("{}", region.placement());
+//! ```
 
+mod account;
+mod outcome;
 mod policy;
+mod prefault;
 mod region;
+mod residency;
 
+#[cfg(all(target_os = "linux", not(homenode_lab), not(miri)))]
+mod sys;
+#[cfg(not(all(target_os = "linux", not(homenode_lab), not(miri))))]
+#[path = "sys_plain.rs"]
+mod sys;
+
+pub use account::{Account, AccountRow, Accounts, LimitExceeded};
+pub use outcome::{MemoryError, Placement, Refusal};
 pub use policy::{HugePages, ParsePolicyError, Policy};
-pub use region::{MemoryError, Region};
+pub use prefault::Prefault;
+pub use region::{PageKind, Region, set_thread_policy};
+pub use residency::{Migration, Residency};
 
 /// Size and alignment of a huge page in bytes: what regions are rounded up and aligned to.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;

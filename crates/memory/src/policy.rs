@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use homenode_topology::{format_list, parse_list};
+
 /// Where the pages of a range are to be taken from when they are first touched.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Policy {
@@ -15,7 +17,7 @@ pub enum Policy {
     Interleave,
     /// Page by page over all nodes with memory, by the kernel's weights (Linux 6.9); plain interleaving before that.
     WeightedInterleave,
-    /// Only from these nodes. The one policy whose refusal is an error.
+    /// Only from these nodes (ascending, not none). The one policy whose refusal is an error.
     Bind(Vec<usize>),
     /// From this node while it has free memory, otherwise from the nearest.
     Preferred(usize),
@@ -23,7 +25,9 @@ pub enum Policy {
 
 /// A policy's text that cannot be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{text}\" is no memory policy: {why}; known are default, local, interleave, weighted, bind=0,1 and preferred=2")]
+#[error(
+    "\"{text}\" is no memory policy: {why}; known are default, local, interleave, weighted, bind=0,1 and preferred=2"
+)]
 pub struct ParsePolicyError {
     text: String,
     why: &'static str,
@@ -33,7 +37,10 @@ impl FromStr for Policy {
     type Err = ParsePolicyError;
 
     fn from_str(text: &str) -> Result<Policy, ParsePolicyError> {
-        let error = |why| ParsePolicyError { text: text.to_owned(), why };
+        let error = |why| ParsePolicyError {
+            text: text.to_owned(),
+            why,
+        };
         let (name, nodes) = match text.split_once('=') {
             Some((name, nodes)) => (name, Some(nodes)),
             None => (text, None),
@@ -43,10 +50,17 @@ impl FromStr for Policy {
             ("local", None) => Policy::Local,
             ("interleave", None) => Policy::Interleave,
             ("weighted", None) => Policy::WeightedInterleave,
-            ("bind", Some(list)) => Policy::Bind(parse_nodes(list).ok_or(error("the node list is not numbers and ranges"))?),
-            ("preferred", Some(node)) => Policy::Preferred(node.parse().map_err(|_| error("the node is not a number"))?),
+            ("bind", Some(list)) => Policy::Bind(
+                parse_nodes(list).ok_or(error("the node list is not numbers and ranges"))?,
+            ),
+            ("preferred", Some(node)) => Policy::Preferred(
+                node.parse()
+                    .map_err(|_| error("the node is not a number"))?,
+            ),
             ("bind" | "preferred", None) => return Err(error("it names no node")),
-            ("default" | "local" | "interleave" | "weighted", Some(_)) => return Err(error("it takes no nodes")),
+            ("default" | "local" | "interleave" | "weighted", Some(_)) => {
+                return Err(error("it takes no nodes"));
+            }
             _ => return Err(error("the name is unknown")),
         };
         Ok(policy)
@@ -54,11 +68,7 @@ impl FromStr for Policy {
 }
 
 fn parse_nodes(list: &str) -> Option<Vec<usize>> {
-    let nodes: Option<Vec<usize>> = list.split(',').map(|n| n.trim().parse().ok()).collect();
-    let mut nodes = nodes?;
-    nodes.sort_unstable();
-    nodes.dedup();
-    Some(nodes)
+    parse_list(list).filter(|nodes| !nodes.is_empty())
 }
 
 impl fmt::Display for Policy {
@@ -69,8 +79,7 @@ impl fmt::Display for Policy {
             Policy::Interleave => f.write_str("interleave"),
             Policy::WeightedInterleave => f.write_str("weighted"),
             Policy::Bind(nodes) => {
-                let list: Vec<String> = nodes.iter().map(usize::to_string).collect();
-                write!(f, "bind={}", list.join(","))
+                write!(f, "bind={}", format_list(nodes))
             }
             Policy::Preferred(node) => write!(f, "preferred={node}"),
         }
@@ -89,4 +98,47 @@ pub enum HugePages {
     Transparent,
     /// Reserved huge pages, or an error.
     Require,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_back() {
+        for text in [
+            "default",
+            "local",
+            "interleave",
+            "weighted",
+            "bind=0-1",
+            "bind=0,2",
+            "preferred=2",
+        ] {
+            assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
+        }
+        assert_eq!("bind=1,0".parse(), Ok(Policy::Bind(vec![0, 1])));
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        for text in [
+            "",
+            "near",
+            "bind",
+            "bind=",
+            "bind=x",
+            "preferred=",
+            "preferred=1,2",
+            "local=1",
+            "Interleave",
+            "bind=0-99999999",
+        ] {
+            let error = text.parse::<Policy>().unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("\"{text}\" is no memory policy")),
+                "{error}"
+            );
+        }
+    }
 }

@@ -237,10 +237,9 @@ impl Gather<'_> {
                 self.file(&format!("{dir}/{file}"));
             }
             let node = format!("{dir}/device/numa_node");
-            if !self.file(&node)
-                && let Some(text) = self.node_of_ancestor(&dir)
-            {
-                self.capture.insert(&node, &text);
+            if !self.file(&node) {
+                self.node_of_ancestor(&dir)
+                    .map(|text| self.capture.insert(&node, &text));
             }
         }
     }

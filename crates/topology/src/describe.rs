@@ -68,6 +68,14 @@ impl Topology {
                 devices.join(" "),
             ]);
         }
+        // Devices are a list of words: the one column that begins at the left.
+        let width = rows
+            .iter()
+            .map(|row| row[5].chars().count())
+            .max()
+            .unwrap_or(0);
+        rows.iter_mut()
+            .for_each(|row| row[5] = format!("{:<width$}", row[5]));
         table(&rows)
     }
 
@@ -155,7 +163,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Columns side by side, each as wide as its widest cell, numbers of nodes to the right.
+/// Columns side by side, each as wide as its widest cell, the cells at its right.
 fn table<R: AsRef<[String]>>(rows: &[R]) -> String {
     let columns = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
     let cell = |row: &R, column: usize| row.as_ref().get(column).cloned().unwrap_or_default();

@@ -1,0 +1,186 @@
+//! How does memory become present before it is needed? Threads on each node's CPUs fill that node's parts, in pieces that
+//! they take from a common list.
+
+use std::io;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use crate::region::Nodes;
+use crate::{HUGE_PAGE_BYTES, MemoryError, Policy, Region, sys};
+
+/// What one thread takes at a time: long enough to make taking it free, short enough that threads end together.
+const PIECE_BYTES: usize = 32 << 20;
+
+/// Zeroing is bound by a node's memory bandwidth, which about this many cores use up; more would only wait for locks.
+const THREADS_PER_NODE_MAX: usize = 16;
+
+/// What pre-faulting did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefault {
+    /// Bytes that are present now.
+    pub bytes: usize,
+    /// Threads that worked, the caller's among them.
+    pub threads: usize,
+}
+
+impl Region {
+    /// Makes every page of the region present, contents kept. A part bound to a node, or preferring one, is filled by
+    /// threads on that node's CPUs (on the nearest ones, if it has none); an interleaved part by threads on all nodes; a
+    /// part without policy by threads on the caller's node, as if the caller did it.
+    ///
+    /// # Errors
+    /// [`MemoryError::Populate`] if memory runs out; what was filled by then stays present.
+    pub fn prefault(&self) -> Result<Prefault, MemoryError> {
+        let parts = self.placements().into_iter();
+        let crews = crews(
+            parts.map(|(range, policy, _)| (range, policy)),
+            self.nodes(),
+        );
+        let threads: usize = crews.iter().map(|crew| crew.threads).sum();
+        let work = |crew: &Crew| crew.work(|piece| self.fill(piece));
+        let outcome = match &crews[..] {
+            [crew] if crew.threads == 1 && crew.cpus.is_empty() => work(crew),
+            _ => in_threads(&crews, &work),
+        };
+        outcome.map_err(|source| MemoryError::Populate { source })?;
+        Ok(Prefault {
+            bytes: self.len(),
+            threads,
+        })
+    }
+
+    fn fill(&self, range: Range<usize>) -> io::Result<()> {
+        let (start, bytes) = self.checked(&range);
+        match sys::populate(start, bytes) {
+            // Before Linux 5.14 the advice is unknown.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                touch(start, bytes);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+/// Writes to every page without changing it, also beside other threads that use the memory.
+fn touch(start: NonNull<u8>, bytes: usize) {
+    for offset in (0..bytes).step_by(sys::page_bytes()) {
+        // SAFETY: inside the region; other accesses at the same time are the owner's affair, as with every page of a region
+        // that is shared between threads: they have to be atomic.
+        let byte = unsafe { AtomicU8::from_ptr(start.add(offset).as_ptr()) };
+        // A compare-and-swap of 0 with 0, because an addition of 0 may be compiled to a load, which leaves the page to the
+        // kernel's zero page. A byte that isn't 0 was written, so its page is present.
+        let _ = byte.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// Threads on the same CPUs, and the pieces that they fill.
+struct Crew {
+    /// Where to run; empty: wherever the caller may.
+    cpus: Vec<usize>,
+    threads: usize,
+    pieces: Vec<Range<usize>>,
+    next: AtomicUsize,
+}
+
+impl Crew {
+    fn new(
+        cpus: Vec<usize>,
+        ranges: impl Iterator<Item = Range<usize>>,
+        threads_max: usize,
+    ) -> Crew {
+        let pieces: Vec<Range<usize>> = ranges.flat_map(pieces_of).collect();
+        let threads = pieces.len().min(threads_max).clamp(1, THREADS_PER_NODE_MAX);
+        Crew {
+            cpus,
+            threads,
+            pieces,
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    fn work(&self, fill: impl Fn(Range<usize>) -> io::Result<()>) -> io::Result<()> {
+        while let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            fill(piece.clone())?;
+        }
+        Ok(())
+    }
+}
+
+fn pieces_of(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    const { assert!(PIECE_BYTES % HUGE_PAGE_BYTES == 0) };
+    let end = range.end;
+    range
+        .step_by(PIECE_BYTES)
+        .map(move |start| start..end.min(start + PIECE_BYTES))
+}
+
+/// Deals the parts to crews. On a machine with one node that is one crew without pinning.
+fn crews(parts: impl Iterator<Item = (Range<usize>, Policy)>, nodes: &Nodes) -> Vec<Crew> {
+    if nodes.uniform || !sys::HAS_POLICIES {
+        let cpus: usize = nodes
+            .cpus
+            .iter()
+            .find(|(node, _)| *node == nodes.memory[0])
+            .map_or(1, |(_, c)| c.len());
+        return vec![Crew::new(Vec::new(), parts.map(|(range, _)| range), cpus)];
+    }
+    let here = caller_node(nodes);
+    let mut ranges: Vec<Vec<Range<usize>>> = vec![Vec::new(); nodes.cpus.len()];
+    for (range, policy) in parts {
+        let filled_by: Vec<usize> = match policy {
+            Policy::Default | Policy::Local => vec![here],
+            Policy::Interleave | Policy::WeightedInterleave => nodes.memory.clone(),
+            Policy::Bind(bound) => bound,
+            Policy::Preferred(node) => vec![node],
+        };
+        let crew_of = |node: &usize| nodes.cpus.iter().position(|(id, _)| id == node);
+        let filled_by: Vec<usize> = filled_by.iter().filter_map(crew_of).collect();
+        for (i, piece) in pieces_of(range).enumerate() {
+            ranges[filled_by[i % filled_by.len()]].push(piece);
+        }
+    }
+    let crews = ranges
+        .into_iter()
+        .zip(&nodes.cpus)
+        .filter(|(ranges, _)| !ranges.is_empty());
+    crews
+        .map(|(ranges, (_, cpus))| Crew::new(cpus.clone(), ranges.into_iter(), cpus.len()))
+        .collect()
+}
+
+/// The node of the CPU that the caller is on.
+fn caller_node(nodes: &Nodes) -> usize {
+    let own =
+        sys::current_cpu().and_then(|cpu| nodes.cpus.iter().find(|(_, cpus)| cpus.contains(&cpu)));
+    own.map_or(nodes.memory[0], |(node, _)| *node)
+}
+
+fn in_threads(crews: &[Crew], work: &(impl Fn(&Crew) -> io::Result<()> + Sync)) -> io::Result<()> {
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for crew in crews {
+            for _ in 0..crew.threads {
+                let body = move || {
+                    if !crew.cpus.is_empty() {
+                        sys::pin(&crew.cpus);
+                    }
+                    work(crew)
+                };
+                let named = std::thread::Builder::new().name("prefault".to_owned());
+                threads.push(named.spawn_scoped(scope, body));
+            }
+        }
+        let mut outcome = Ok(());
+        for thread in threads {
+            let joined = thread.and_then(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            outcome = outcome.and(joined);
+        }
+        outcome
+    })
+}

@@ -1,0 +1,93 @@
+//! What is there without Linux? Plain allocations, with every policy refused: the simulated machine places memory by its
+//! own model, Miri and other systems not at all.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::io;
+use std::ptr::NonNull;
+
+use crate::{HUGE_PAGE_BYTES, Refusal};
+
+/// The policies that the Linux side knows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mode {
+    Default,
+    Preferred,
+    Bind,
+    Interleave,
+    Local,
+    WeightedInterleave,
+}
+
+fn layout(bytes: usize) -> Option<Layout> {
+    Layout::from_size_align(bytes, HUGE_PAGE_BYTES)
+        .ok()
+        .filter(|layout| layout.size() > 0)
+}
+
+pub(crate) fn map(bytes: usize, reserved_huge_pages: bool) -> io::Result<NonNull<u8>> {
+    if reserved_huge_pages {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let layout = layout(bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+    // SAFETY: the layout's size is not zero.
+    NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(io::ErrorKind::OutOfMemory.into())
+}
+
+/// # Safety
+/// The range must be exactly one allocation of [`map`] that nobody uses any more.
+pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+    if let Some(layout) = layout(bytes) {
+        // SAFETY: the caller's promise; `map` used the same layout.
+        unsafe { dealloc(start.as_ptr(), layout) };
+    }
+}
+
+pub(crate) fn advise_huge(_start: NonNull<u8>, _bytes: usize, _wanted: bool) {}
+
+/// A zeroed allocation is present as far as anyone here can tell.
+pub(crate) fn populate(_start: NonNull<u8>, _bytes: usize) -> io::Result<()> {
+    Ok(())
+}
+
+pub(crate) fn present(_start: NonNull<u8>, _bytes: usize) -> io::Result<Vec<bool>> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn set_range_policy(
+    _: NonNull<u8>,
+    _: usize,
+    _: Mode,
+    _: &[usize],
+) -> Result<(), Refusal> {
+    Err(Refusal::NotSupported)
+}
+
+pub(crate) fn set_thread_policy(_: Mode, _: &[usize]) -> Result<(), Refusal> {
+    Err(Refusal::NotSupported)
+}
+
+pub(crate) fn move_pages(_: &[usize], _: Option<usize>, _: &mut [i32]) -> Result<(), Refusal> {
+    Err(Refusal::NotSupported)
+}
+
+pub(crate) fn pin(_cpus: &[usize]) {}
+
+pub(crate) fn current_cpu() -> Option<usize> {
+    None
+}
+
+pub(crate) fn page_bytes() -> usize {
+    4096
+}
+
+pub(crate) fn free_huge_bytes(_node: usize) -> u64 {
+    0
+}
+
+pub(crate) fn error_text(errno: i32) -> String {
+    format!("error {errno}")
+}
+
+pub(crate) const ABSENT: i32 = -2;
+pub(crate) const UNASKED: i32 = i32::MIN;
+pub(crate) const HAS_POLICIES: bool = false;
