@@ -1,0 +1,594 @@
+//! How does a page number become a guard? The pool: lookup, loading, allocation, freeing.
+
+use std::sync::Arc;
+
+use homenode_memory::Policy;
+use homenode_platform::fs::File;
+use homenode_platform::sync::Mutex;
+use homenode_platform::thread;
+use homenode_platform::wait::WaitEvent;
+use homenode_topology::Topology;
+
+use crate::arena::Arena;
+use crate::cleaner::Cleaners;
+use crate::file::PageFile;
+use crate::frame::{Frame, checkpoint_fence};
+use crate::guard::{Exclusive, Optimistic, Shared};
+use crate::page::{header, seal, verify};
+use crate::partition::Partition;
+use crate::space::Space;
+use crate::stats::{PoolStats, bump};
+use crate::translation::{Entry, Slot, Translation};
+use crate::waits::Waits;
+use crate::{NO_PAGE, PAGE_BYTES, PageNo, PoolError, Wal};
+
+/// What recovery offers for a damaged page: given its number and the bytes found, puts the right
+/// bytes there and returns true, or returns false.
+pub type RepairHook = Box<dyn Fn(PageNo, &mut [u8]) -> bool + Send + Sync>;
+
+/// How a pool is to be made.
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// Bytes of frames; rounded down to 2 MiB, at least 2 MiB. Descriptors (1/128 of it) and the
+    /// translation array (8 bytes for each page of the file) come on top.
+    pub bytes: usize,
+    /// Partitions; 0: one for each CPU, of at least 16 MiB each.
+    pub partitions: usize,
+    /// Lanes that allocate pages; 0: as many as partitions.
+    pub lanes: usize,
+    /// Use huge pages where the machine has them.
+    pub huge_pages: bool,
+    /// Where the memory comes from. `Default` and `Local`: each partition's from its own node.
+    pub policy: Policy,
+    /// Make all memory present at once rather than at first use.
+    pub prefault: bool,
+    /// Run page-cleaner threads, one for each node. Without them, whoever needs a frame cleans.
+    pub cleaners: bool,
+    /// Identity of the database: written into a new page file, compared with an old one's unless 0.
+    pub file_id: u64,
+}
+
+impl Default for PoolConfig {
+    fn default() -> PoolConfig {
+        PoolConfig {
+            bytes: 128 << 20,
+            partitions: 0,
+            lanes: 0,
+            huge_pages: true,
+            policy: Policy::Local,
+            prefault: false,
+            cleaners: true,
+            file_id: 0,
+        }
+    }
+}
+
+/// A buffer pool over one page file.
+pub struct Pool {
+    pub(crate) translation: Translation,
+    // Before the arena: partitions point into it.
+    pub(crate) partitions: Box<[Partition]>,
+    arena: Arena,
+    pub(crate) file: PageFile,
+    pub(crate) wal: Arc<dyn Wal>,
+    pub(crate) space: Space,
+    /// Tasks that wait for a page another task is loading, by page number.
+    loads: Waits,
+    /// Tasks that wait for a page's write to end, by page number.
+    pub(crate) writes: Waits,
+    /// Tasks that wait for a free frame, by cleaner.
+    pub(crate) frame_waits: Waits,
+    pub(crate) cleaners: Arc<Cleaners>,
+    repair: Mutex<Option<Arc<RepairHook>>>,
+}
+
+/// What to do about a page that was never written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Use,
+    Redo,
+}
+
+impl Pool {
+    /// Opens a pool over a page file (empty for a new database) on a machine.
+    pub fn new(
+        config: PoolConfig,
+        file: File,
+        wal: Arc<dyn Wal>,
+        topology: &Topology,
+    ) -> Result<Arc<Pool>, PoolError> {
+        let file = PageFile::open(file, config.file_id)?;
+        let (arena, partitions) = Arena::new(&config, topology)?;
+        let lanes = if config.lanes == 0 { partitions.len() } else { config.lanes };
+        let file_pages = file.len()?.div_ceil(PAGE_BYTES as u64);
+        let pool = Arc::new(Pool {
+            translation: Translation::new(topology),
+            cleaners: Arc::new(Cleaners::new(&partitions)),
+            partitions: partitions.into(),
+            arena,
+            file,
+            wal,
+            space: Space::new(lanes, file_pages),
+            loads: Waits::new(),
+            writes: Waits::new(),
+            frame_waits: Waits::new(),
+            repair: Mutex::new(None),
+        });
+        if config.cleaners {
+            pool.start_cleaners();
+        }
+        Ok(pool)
+    }
+
+    /// Called when a sync of the page file failed. The hook reports it and has to end the process;
+    /// without a hook the process aborts.
+    pub fn on_fatal(&self, hook: Box<dyn Fn(&str) + Send + Sync>) {
+        self.file.set_fatal_hook(hook);
+    }
+
+    /// During recovery: where to turn for pages that are damaged in the file.
+    pub fn set_repair_hook(&self, hook: Option<RepairHook>) {
+        *self.repair.lock() = hook.map(Arc::new);
+    }
+
+    // ---- access ----
+
+    /// The page for optimistic reading. A resident page costs three dependent loads and no write.
+    #[inline]
+    pub fn optimistic(&self, page_no: PageNo) -> Result<Optimistic<'_>, PoolError> {
+        if let Some(frame) = self.translation.slot(page_no).and_then(Slot::frame)
+            && let Some(version) = frame.latch().try_optimistic()
+            && frame.page_no() == page_no
+        {
+            frame.touch();
+            return Ok(Optimistic { pool: self, frame, version, page_no });
+        }
+        self.optimistic_slow(page_no)
+    }
+
+    #[cold]
+    fn optimistic_slow(&self, page_no: PageNo) -> Result<Optimistic<'_>, PoolError> {
+        loop {
+            let frame = self.resident(page_no)?;
+            let version = frame.latch().optimistic();
+            // Page number after version: if the version validates later, so did the number.
+            if frame.page_no() == page_no {
+                return Ok(Optimistic { pool: self, frame, version, page_no });
+            }
+        }
+    }
+
+    /// The page in shared mode.
+    #[inline]
+    pub fn shared(&self, page_no: PageNo) -> Result<Shared<'_>, PoolError> {
+        loop {
+            let frame = self.resident(page_no)?;
+            frame.latch().lock_shared();
+            if frame.page_no() == page_no {
+                return Ok(Shared { frame, page_no });
+            }
+            frame.latch().unlock_shared();
+        }
+    }
+
+    /// The page in exclusive mode.
+    #[inline]
+    pub fn exclusive(&self, page_no: PageNo) -> Result<Exclusive<'_>, PoolError> {
+        loop {
+            let frame = self.resident(page_no)?;
+            if let Some(guard) = self.latch_exclusive(frame, page_no) {
+                return Ok(guard);
+            }
+        }
+    }
+
+    fn latch_exclusive<'p>(&'p self, frame: &'p Frame, page_no: PageNo) -> Option<Exclusive<'p>> {
+        frame.latch().lock_exclusive();
+        if frame.page_no() == page_no {
+            return Some(Exclusive { pool: self, frame, page_no, changed: false });
+        }
+        frame.latch().unlock_exclusive_unchanged();
+        None
+    }
+
+    /// For recovery: the page in exclusive mode whatever its state. A free number becomes used; a
+    /// page never written comes as zeros; a damaged one goes to the repair hook.
+    pub fn redo_page(&self, page_no: PageNo) -> Result<Exclusive<'_>, PoolError> {
+        self.mark_used(page_no)?;
+        let slot = self.slot(page_no)?;
+        loop {
+            let frame = self.resident_for(page_no, slot, Purpose::Redo)?;
+            if let Some(guard) = self.latch_exclusive(frame, page_no) {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// Whether the page is in memory now.
+    pub fn is_resident(&self, page_no: PageNo) -> bool {
+        self.translation.slot(page_no).is_some_and(|slot| slot.load().is_resident())
+    }
+
+    pub(crate) fn slot(&self, page_no: PageNo) -> Result<&Slot, PoolError> {
+        if page_no == NO_PAGE || page_no >= self.space.high_water() {
+            return Err(PoolError::NotAllocated { page_no });
+        }
+        let slot = self.translation.slot_or_create(page_no).map_err(Arc::new)?;
+        slot.ok_or(PoolError::NotAllocated { page_no })
+    }
+
+    /// The frame that holds the page, loaded if need be. By the time the caller latches it, it may
+    /// hold another page.
+    #[inline]
+    fn resident(&self, page_no: PageNo) -> Result<&Frame, PoolError> {
+        if let Some(frame) = self.translation.slot(page_no).and_then(Slot::frame) {
+            // Before latching: a page about to be latched is not evicted in the meantime.
+            frame.touch();
+            return Ok(frame);
+        }
+        self.resident_for(page_no, self.slot(page_no)?, Purpose::Use)
+    }
+
+    fn resident_for<'p>(
+        &'p self,
+        page_no: PageNo,
+        slot: &'p Slot,
+        purpose: Purpose,
+    ) -> Result<&'p Frame, PoolError> {
+        loop {
+            let entry = slot.load();
+            if let Some(frame) = slot.frame() {
+                return Ok(frame);
+            } else if entry.is_free() || entry.is_reserved() {
+                return Err(PoolError::NotAllocated { page_no });
+            } else if entry.is_loading() {
+                let loading = || slot.load().is_loading();
+                self.loads.wait_while(page_no, WaitEvent::PageRead, loading);
+            } else if !entry.is_resident() && slot.replace(entry, Entry::loading(entry.is_unlogged()))
+            {
+                let loaded = self.load(page_no, entry.is_unlogged(), purpose);
+                match &loaded {
+                    Ok(frame) => slot.store(Entry::resident(frame, entry.is_unlogged())),
+                    Err(_) => slot.store(entry),
+                }
+                self.loads.wake(page_no);
+                return loaded.inspect(|frame| frame.latch().unlock_exclusive());
+            }
+        }
+    }
+
+    /// Reads the page into a frame, which is returned exclusively latched. The entry says loading.
+    fn load(&self, page_no: PageNo, unlogged: bool, purpose: Purpose) -> Result<&Frame, PoolError> {
+        let frame = self.take_frame()?;
+        match self.fill(frame, page_no, purpose) {
+            Ok(repaired) => {
+                frame.set_unlogged(unlogged);
+                frame.clear_reference();
+                frame.set_page_no(page_no);
+                if repaired {
+                    self.mark_frame_dirty(frame);
+                }
+                let counters = &self.partitions[frame.partition()].counters;
+                bump(&counters.reads, 1);
+                bump(&counters.read_runs, 1);
+                Ok(frame)
+            }
+            Err(error) => {
+                self.give_back(frame);
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads and checks the page's bytes; true if they were made good and differ from the file's.
+    fn fill(&self, frame: &Frame, page_no: PageNo, purpose: Purpose) -> Result<bool, PoolError> {
+        // SAFETY: the frame is exclusively latched and holds no page. A reader that still looks at
+        // it holds a version from before and throws away what it reads.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(frame.data(), PAGE_BYTES) };
+        self.file.read(page_no, bytes)?;
+        let Err(reason) = verify(bytes, page_no) else { return Ok(false) };
+        let hook = self.repair.lock().clone();
+        if hook.is_some_and(|hook| hook(page_no, bytes)) {
+            return Ok(true);
+        }
+        if purpose == Purpose::Redo && bytes.iter().all(|&b| b == 0) {
+            bytes[header::PAGE_NO..header::PAGE_NO + 8].copy_from_slice(&page_no.to_le_bytes());
+            return Ok(true);
+        }
+        Err(PoolError::Damaged { page_no, reason })
+    }
+
+    #[inline]
+    pub(crate) fn mark_frame_dirty(&self, frame: &Frame) {
+        if frame.mark_dirty(&*self.wal) {
+            bump(&self.partitions[frame.partition()].counters.dirtied, 1);
+        }
+    }
+
+    // ---- frames ----
+
+    /// The partition of the CPU that the calling task runs on.
+    pub(crate) fn home(&self) -> &Partition {
+        &self.partitions[self.arena.home(thread::current_cpu())]
+    }
+
+    /// A frame that holds no page, exclusively latched.
+    fn take_frame(&self) -> Result<&Frame, PoolError> {
+        let home = self.home();
+        let mut patience = self.cleaners.patience();
+        loop {
+            let routed = &self.partitions[home.route()];
+            if let Some(frame) = self.pop_near(routed).or_else(|| self.evict_near(routed)) {
+                let partition = &self.partitions[frame.partition()];
+                bump(&partition.counters.taken, 1);
+                bump(&partition.counters.borrowed, u64::from(partition.id() != home.id()));
+                // A task with an outdated entry may hold it for a moment.
+                frame.latch().lock_exclusive();
+                return Ok(frame);
+            }
+            bump(&home.counters.frame_waits, 1);
+            self.wait_for_frame(routed, &mut patience)?;
+        }
+    }
+
+    /// Partitions from `first` on: those of its node before the others.
+    fn near<'p>(&'p self, first: &'p Partition) -> impl Iterator<Item = &'p Partition> {
+        let count = self.partitions.len();
+        let turn = move |i: usize| &self.partitions[(first.id() + i) % count];
+        let same = (0..count).map(turn).filter(|p| p.node() == first.node());
+        same.chain((0..count).map(turn).filter(|p| p.node() != first.node()))
+    }
+
+    fn pop_near<'p>(&'p self, first: &'p Partition) -> Option<&'p Frame> {
+        let frame = self.near(first).find_map(Partition::pop_free)?;
+        let partition = &self.partitions[frame.partition()];
+        if partition.free_count() < partition.free_target() / 2 {
+            self.cleaners.request(partition.node());
+        }
+        Some(frame)
+    }
+
+    fn evict_near<'p>(&'p self, first: &'p Partition) -> Option<&'p Frame> {
+        /// Steps of 64 frames before the cleaner is a better idea than looking on.
+        const STEPS_MAX: usize = 32;
+        self.near(first).find_map(|partition| {
+            let turns = 2 * partition.frames().len().div_ceil(crate::partition::SWEEP);
+            (0..turns.min(STEPS_MAX)).find_map(|_| {
+                let frame = partition.sweep().iter().find(|frame| {
+                    frame.page_no() != NO_PAGE && !frame.clear_reference() && self.evict(frame)
+                })?;
+                bump(&partition.counters.foreground_evictions, 1);
+                Some(frame)
+            })
+        })
+    }
+
+    /// Takes a clean page out of its frame; false if it is dirty or somebody holds it. The frame is
+    /// then in no list and belongs to the caller.
+    pub(crate) fn evict(&self, frame: &Frame) -> bool {
+        if !frame.is_clean() || !frame.latch().try_lock_exclusive() {
+            return false;
+        }
+        let page_no = frame.page_no();
+        if page_no == NO_PAGE || !frame.is_clean() {
+            frame.latch().unlock_exclusive_unchanged();
+            return false;
+        }
+        let slot = self.translation.slot(page_no).expect("a resident page has an entry");
+        slot.store(Entry::absent(frame.is_unlogged()));
+        frame.set_page_no(NO_PAGE);
+        // The version moves: readers of the page fail from here on, whatever the frame holds next.
+        frame.latch().unlock_exclusive();
+        bump(&self.partitions[frame.partition()].counters.evictions, 1);
+        true
+    }
+
+    /// Returns an exclusively latched frame that holds no page.
+    fn give_back(&self, frame: &Frame) {
+        frame.set_page_no(NO_PAGE);
+        frame.latch().unlock_exclusive();
+        let partition = &self.partitions[frame.partition()];
+        partition.push_free(frame);
+        self.frame_waits.wake(partition.node() as u64);
+    }
+
+    // ---- allocation ----
+
+    /// A new page of zeros (but for its number), exclusively latched and dirty.
+    pub fn allocate(&self, lane: usize) -> Result<Exclusive<'_>, PoolError> {
+        self.allocate_as(lane, false)
+    }
+
+    /// As [`Pool::allocate`], for a page that is never logged: it is written without an image, no
+    /// checkpoint is for it, and it does not survive a restart. Its LSN is set to the log's tail:
+    /// older log records of the page's earlier lives do not apply to it.
+    pub fn allocate_unlogged(&self, lane: usize) -> Result<Exclusive<'_>, PoolError> {
+        self.allocate_as(lane, true)
+    }
+
+    fn allocate_as(&self, lane: usize, unlogged: bool) -> Result<Exclusive<'_>, PoolError> {
+        let page_no = self.space.take(lane, unlogged, &self.file, &self.translation)?;
+        let frame = self.take_frame().inspect_err(|_| self.space.release(lane, page_no, unlogged))?;
+        // SAFETY: take_frame returns it exclusively latched.
+        let mut page = unsafe { frame.page_mut() };
+        page.zero(0, PAGE_BYTES);
+        page.write_u64(header::PAGE_NO, page_no);
+        if unlogged {
+            page.set_lsn(self.wal.tail());
+        }
+        frame.set_unlogged(unlogged);
+        frame.touch();
+        frame.set_page_no(page_no);
+        self.mark_frame_dirty(frame);
+        let slot = self.slot(page_no)?;
+        assert!(slot.load().is_free(), "page {page_no} was allocated twice");
+        slot.store(Entry::resident(frame, unlogged));
+        Ok(Exclusive { pool: self, frame, page_no, changed: true })
+    }
+
+    /// `count` consecutive page numbers for [`Pool::write_run`]. Until that is done, the pages
+    /// cannot be accessed.
+    pub fn allocate_run(&self, count: usize) -> Result<PageNo, PoolError> {
+        assert!(count > 0);
+        let (first, recycled) =
+            self.space.take_run(count as u64, &self.file, &self.translation)?;
+        if recycled {
+            // Records that freed these pages must not be lost once the pages are overwritten.
+            self.wal.flush_to(self.wal.tail());
+        }
+        for page_no in first..first + count as u64 {
+            self.slot(page_no)?.store(Entry::RESERVED);
+        }
+        Ok(first)
+    }
+
+    /// Writes pages of a run past the frames: stamps page numbers and checksums into `bytes` (whole
+    /// pages; an LSN of zero becomes the log's tail) and makes the pages accessible. They are
+    /// durable only after [`Pool::sync_file`].
+    pub fn write_run(&self, first: PageNo, bytes: &mut [u8]) -> Result<(), PoolError> {
+        /// Bytes of one write call.
+        const PIECE: usize = 64 * PAGE_BYTES;
+        assert!(bytes.len() % PAGE_BYTES == 0);
+        let lsn = self.wal.tail().to_le_bytes();
+        for (page_no, page) in (first..).zip(bytes.chunks_exact_mut(PAGE_BYTES)) {
+            let at = header::LSN;
+            if page[at..at + 8] == [0; 8] {
+                page[at..at + 8].copy_from_slice(&lsn);
+            }
+            assert!(self.slot(page_no)?.load().is_reserved(), "page {page_no} is in use");
+            seal(page, page_no);
+        }
+        for (i, piece) in bytes.chunks(PIECE).enumerate() {
+            let at = first + (i * PIECE / PAGE_BYTES) as u64;
+            let written = self.file.write(at, piece);
+            written.map_err(|e| PoolError::Write { page_no: at, source: Arc::new(e) })?;
+            for page_no in at..at + (piece.len() / PAGE_BYTES) as u64 {
+                self.slot(page_no)?.store(Entry::ABSENT);
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees the page: its contents are dropped unwritten, its number may be given out again. The
+    /// record that says so has to be in the log already (not necessarily durable). Waits for the
+    /// page's latch; whoever holds it uses [`Exclusive::free`].
+    pub fn free(&self, page_no: PageNo) {
+        let freed = self.try_free(page_no);
+        assert!(freed, "page {page_no} is free already");
+    }
+
+    fn try_free(&self, page_no: PageNo) -> bool {
+        let Ok(slot) = self.slot(page_no) else { return false };
+        loop {
+            let entry = slot.load();
+            if entry.is_free() {
+                return false;
+            } else if entry.is_loading() {
+                let loading = || slot.load().is_loading();
+                self.loads.wait_while(page_no, WaitEvent::PageRead, loading);
+            } else if let Some(frame) = slot.frame() {
+                if let Some(guard) = self.latch_exclusive(frame, page_no) {
+                    guard.free();
+                    return true;
+                }
+            } else if !entry.is_resident() && slot.replace(entry, Entry::FREE) {
+                self.space.release(self.home().id(), page_no, entry.is_unlogged());
+                return true;
+            }
+        }
+    }
+
+    /// The page is exclusively latched; the latch is released.
+    pub(crate) fn free_latched(&self, frame: &Frame, page_no: PageNo) {
+        // A write that is going on must not land after the number was given out again.
+        self.writes.wait_while(page_no, WaitEvent::PageWrite, || frame.is_in_flight());
+        let counters = &self.partitions[frame.partition()].counters;
+        bump(&counters.copied, u64::from(frame.discard_changes()));
+        let unlogged = frame.is_unlogged();
+        let slot = self.translation.slot(page_no).expect("a resident page has an entry");
+        slot.store(Entry::FREE);
+        self.give_back(frame);
+        self.space.release(self.home().id(), page_no, unlogged);
+    }
+
+    /// For recovery: the number is in use. Does nothing if it is already.
+    pub fn mark_used(&self, page_no: PageNo) -> Result<(), PoolError> {
+        if page_no == NO_PAGE {
+            return Err(PoolError::NotAllocated { page_no });
+        }
+        self.space.mark_used(page_no, &self.file, &self.translation)?;
+        let slot = self.slot(page_no)?;
+        let entry = slot.load();
+        if entry.is_free() || entry.is_reserved() {
+            slot.replace(entry, Entry::ABSENT);
+        }
+        Ok(())
+    }
+
+    /// For recovery: the number is free. Does nothing if it is already.
+    pub fn mark_free(&self, page_no: PageNo) -> Result<(), PoolError> {
+        if page_no >= self.space.high_water() {
+            self.mark_used(page_no)?;
+        }
+        self.try_free(page_no);
+        Ok(())
+    }
+
+    /// The free page numbers and the high-water mark as bytes, for a checkpoint. Unlogged pages
+    /// count as free. Allocations and frees that are not yet logged may or may not be contained;
+    /// before the map is stored, the log has to be flushed to its tail as of after this call.
+    pub fn space_map(&self) -> Vec<u8> {
+        self.space.save()
+    }
+
+    /// Restores what [`Pool::space_map`] saved. Before anything else is done with the pool.
+    pub fn restore_space(&self, map: &[u8]) -> Result<(), PoolError> {
+        self.space.restore(map, &self.translation)
+    }
+
+    // ---- state ----
+
+    /// LSN at or before the oldest logged change that may not be in the file; `None` if there is
+    /// none.
+    pub fn min_rec_lsn(&self) -> Option<u64> {
+        checkpoint_fence();
+        let frames = self.partitions.iter().flat_map(Partition::frames);
+        frames.filter(|f| !f.is_unlogged()).map(Frame::oldest_change).filter(|&lsn| lsn != 0).min()
+    }
+
+    /// Makes all pages written so far durable. A failure is fatal: see [`Pool::on_fatal`].
+    pub fn sync_file(&self) -> Result<(), PoolError> {
+        self.file.sync()
+    }
+
+    /// What the pool holds and has done.
+    pub fn stats(&self) -> PoolStats {
+        PoolStats {
+            partitions: self.partitions.iter().map(Partition::stats).collect(),
+            high_water: self.space.high_water(),
+            free_pages: self.space.free_count(),
+            frame_bytes: self.arena.frame_bytes() as u64,
+            descriptor_bytes: self.arena.descriptor_bytes() as u64,
+            translation_bytes: self.translation.bytes() as u64,
+        }
+    }
+
+    /// Stops the page cleaners and waits until they have ended. Writes nothing: dirty pages are a
+    /// checkpoint's business.
+    pub fn shutdown(&self) {
+        self.cleaners.stop_and_join();
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Not joined: the last reference may be a cleaner's own.
+        self.cleaners.stop();
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("partitions", &self.partitions.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,117 @@
+//! A page file in a temporary folder and a log in memory, for the pool's tests.
+
+#![allow(dead_code)]
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use homenode_platform::fs::{File, OpenOptions};
+use homenode_pool::{PageNo, Pool, PoolConfig, Wal};
+use homenode_topology::Topology;
+
+/// A log that remembers images and checks the write-ahead rule.
+#[derive(Default)]
+pub struct MemoryWal {
+    tail: AtomicU64,
+    durable: AtomicU64,
+    pub images: Mutex<HashMap<PageNo, Vec<u8>>>,
+    pub image_count: AtomicU64,
+    pub flushes: AtomicU64,
+}
+
+impl MemoryWal {
+    pub fn new() -> Arc<MemoryWal> {
+        let wal = MemoryWal::default();
+        wal.tail.store(1000, SeqCst);
+        Arc::new(wal)
+    }
+
+    /// "Appends" a record; the LSN behind it.
+    pub fn append(&self) -> u64 {
+        self.tail.fetch_add(10, SeqCst) + 10
+    }
+
+    pub fn durable(&self) -> u64 {
+        self.durable.load(SeqCst)
+    }
+}
+
+impl Wal for MemoryWal {
+    fn flush_to(&self, lsn: u64) {
+        assert!(lsn <= self.tail.load(SeqCst), "flush of what was never appended");
+        self.flushes.fetch_add(1, SeqCst);
+        self.durable.fetch_max(lsn, SeqCst);
+    }
+
+    fn log_images(&self, pages: &[(PageNo, &[u8])]) -> u64 {
+        let mut images = self.images.lock().unwrap();
+        for (page_no, bytes) in pages {
+            let lsn = u64::from_le_bytes(bytes[16..24].try_into().unwrap());
+            assert!(lsn <= self.tail.load(SeqCst), "an image from the future");
+            assert_eq!(u64::from_le_bytes(bytes[8..16].try_into().unwrap()), *page_no);
+            images.insert(*page_no, bytes.to_vec());
+        }
+        self.image_count.fetch_add(pages.len() as u64, SeqCst);
+        self.tail.fetch_add(16400 * pages.len() as u64, SeqCst) + 16400 * pages.len() as u64
+    }
+
+    fn tail(&self) -> u64 {
+        self.tail.load(SeqCst)
+    }
+}
+
+/// A folder that is removed when the test ends.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Folder {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let n = NEXT.fetch_add(1, SeqCst);
+        let path = std::env::temp_dir().join(format!("pool-{name}-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    pub fn pages(&self) -> PathBuf {
+        self.0.join("pages")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub fn open_file(path: &Path) -> File {
+    let options = OpenOptions::new().read(true).write(true).create(true);
+    File::open(path, &options).unwrap()
+}
+
+pub fn small() -> PoolConfig {
+    PoolConfig { bytes: 2 << 20, partitions: 1, huge_pages: false, ..PoolConfig::default() }
+}
+
+pub fn open(folder: &Folder, wal: &Arc<MemoryWal>, config: PoolConfig) -> Arc<Pool> {
+    Pool::new(config, open_file(&folder.pages()), wal.clone(), &Topology::discover()).unwrap()
+}
+
+/// Small deterministic random numbers (SplitMix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}

@@ -1,0 +1,304 @@
+//! What the pool promises, one promise a test.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use common::*;
+use homenode_pool::*;
+
+/// Changes a page the way the engine does: dirty, log, apply.
+fn change(guard: &mut Exclusive<'_>, wal: &MemoryWal, value: u64) {
+    guard.mark_dirty();
+    let lsn = wal.append();
+    let mut page = guard.page_mut();
+    page.write_u64(64, value);
+    page.write_u64(PAGE_BYTES - 8, value);
+    guard.set_lsn(lsn);
+}
+
+fn value(page: PageRef<'_>) -> u64 {
+    assert_eq!(page.u64(64), page.u64(PAGE_BYTES - 8));
+    page.u64(64)
+}
+
+#[test]
+fn pages_come_back_from_the_file_with_what_was_written() {
+    let (folder, wal) = (Folder::new("back"), MemoryWal::new());
+    let pool = open(&folder, &wal, small());
+    let mut pages = Vec::new();
+    // Ten times what fits.
+    for i in 0..1280 {
+        let mut guard = pool.allocate(0).unwrap();
+        change(&mut guard, &wal, i);
+        pages.push(guard.page_no());
+    }
+    for (i, &page_no) in pages.iter().enumerate() {
+        assert_eq!(value(pool.shared(page_no).unwrap().page()), i as u64);
+        let guard = pool.optimistic(page_no).unwrap();
+        let seen = value(guard.page());
+        assert!(guard.validate() && seen == i as u64);
+    }
+    let stats = pool.stats();
+    assert!(stats.total().evictions > 1000 && stats.total().writes >= 1000, "{stats:?}");
+    assert!(stats.average_write_run() > 4.0, "{}", stats.average_write_run());
+    pool.checkpoint_write(u64::MAX, Pace::Fast).unwrap();
+    assert_eq!(pool.min_rec_lsn(), None);
+    let map = pool.space_map();
+    pool.shutdown();
+    drop(pool);
+
+    let pool = open(&folder, &wal, small());
+    pool.restore_space(&map).unwrap();
+    for (i, &page_no) in pages.iter().enumerate().rev() {
+        assert_eq!(value(pool.exclusive(page_no).unwrap().page()), i as u64);
+    }
+    let fresh = pool.allocate(0).unwrap();
+    assert!(!pages.contains(&fresh.page_no()));
+}
+
+#[test]
+fn an_optimistic_reader_notices_a_change_and_nothing_else() {
+    let (folder, wal) = (Folder::new("optimistic"), MemoryWal::new());
+    let pool = open(&folder, &wal, small());
+    let page_no = {
+        let mut guard = pool.allocate(0).unwrap();
+        change(&mut guard, &wal, 1);
+        guard.page_no()
+    };
+    let reader = pool.optimistic(page_no).unwrap();
+    drop(pool.shared(page_no).unwrap());
+    drop(pool.exclusive(page_no).unwrap());
+    assert!(reader.validate(), "nobody changed it");
+    change(&mut pool.exclusive(page_no).unwrap(), &wal, 2);
+    assert!(!reader.validate());
+    assert!(reader.upgrade().is_none());
+    let reader = pool.optimistic(page_no).unwrap();
+    let mut writer = reader.upgrade().unwrap();
+    change(&mut writer, &wal, 3);
+    drop(writer);
+    assert_eq!(value(pool.shared(page_no).unwrap().page()), 3);
+}
+
+#[test]
+fn a_freed_page_fails_its_readers_even_when_it_comes_back() {
+    let (folder, wal) = (Folder::new("freed"), MemoryWal::new());
+    let pool = open(&folder, &wal, small());
+    let page_no = pool.allocate(0).unwrap().page_no();
+    let reader = pool.optimistic(page_no).unwrap();
+    pool.free(page_no);
+    assert!(!reader.validate());
+    assert!(matches!(pool.optimistic(page_no), Err(PoolError::NotAllocated { .. })));
+    assert!(matches!(pool.shared(page_no), Err(PoolError::NotAllocated { .. })));
+    // Same number, perhaps the same frame, for something else.
+    let mut again = pool.allocate(0).unwrap();
+    while again.page_no() != page_no {
+        again = pool.allocate(0).unwrap();
+    }
+    assert!((header::BYTES..PAGE_BYTES).all(|at| again.page().u8(at) == 0));
+    drop(again);
+    assert!(!reader.validate());
+}
+
+#[test]
+fn an_evicted_page_fails_its_readers() {
+    let (folder, wal) = (Folder::new("evicted"), MemoryWal::new());
+    let pool = open(&folder, &wal, small());
+    let page_no = pool.allocate(0).unwrap().page_no();
+    let reader = pool.optimistic(page_no).unwrap();
+    while pool.is_resident(page_no) {
+        drop(pool.allocate(0).unwrap());
+    }
+    assert!(!reader.validate());
+    assert!(pool.optimistic(page_no).unwrap().validate());
+}
+
+#[test]
+fn numbers_that_are_no_pages_are_refused() {
+    let (folder, wal) = (Folder::new("numbers"), MemoryWal::new());
+    let pool = open(&folder, &wal, small());
+    for page_no in [NO_PAGE, 1, 77, 1 << 20, 1 << 40, u64::MAX] {
+        let error = pool.optimistic(page_no).unwrap_err();
+        assert!(matches!(error, PoolError::NotAllocated { .. }), "{error}");
+    }
+}
+
+#[test]
+fn images_are_durable_before_a_page_is_overwritten() {
+    let (folder, wal) = (Folder::new("images"), MemoryWal::new());
+    let pool = open(&folder, &wal, small());
+    let mut guard = pool.allocate(0).unwrap();
+    change(&mut guard, &wal, 7);
+    let page_no = guard.page_no();
+    drop(guard);
+    let up_to = wal.tail();
+    assert!(pool.min_rec_lsn().unwrap() < up_to);
+    pool.checkpoint_write(up_to, Pace::Fast).unwrap();
+    assert_eq!(pool.min_rec_lsn(), None);
+    assert!(wal.durable() > up_to);
+    let on_disk = std::fs::read(folder.pages()).unwrap();
+    let on_disk = &on_disk[page_no as usize * PAGE_BYTES..][..PAGE_BYTES];
+    assert_eq!(wal.images.lock().unwrap()[&page_no], on_disk);
+    // Nothing changed: nothing is written again.
+    pool.checkpoint_write(wal.tail(), Pace::Fast).unwrap();
+    assert_eq!(wal.image_count.load(SeqCst), 1);
+}
+
+#[test]
+fn unlogged_pages_need_no_image_and_are_free_after_a_restart() {
+    let (folder, wal) = (Folder::new("unlogged"), MemoryWal::new());
+    let pool = open(&folder, &wal, small());
+    let kept = {
+        let mut guard = pool.allocate(0).unwrap();
+        change(&mut guard, &wal, 1);
+        guard.page_no()
+    };
+    pool.checkpoint_write(u64::MAX, Pace::Fast).unwrap();
+    let images = wal.image_count.load(SeqCst);
+    let mut pages = Vec::new();
+    for i in 0..400 {
+        let mut guard = pool.allocate_unlogged(0).unwrap();
+        guard.mark_dirty();
+        guard.page_mut().write_u64(64, i);
+        pages.push(guard.page_no());
+    }
+    for (i, &page_no) in pages.iter().enumerate() {
+        assert_eq!(pool.shared(page_no).unwrap().page().u64(64), i as u64);
+    }
+    assert_eq!(wal.image_count.load(SeqCst), images);
+    assert_eq!(pool.min_rec_lsn(), None);
+    pool.checkpoint_write(u64::MAX, Pace::Fast).unwrap();
+    assert_eq!(wal.image_count.load(SeqCst), images);
+
+    let pool = open(&folder, &wal, small());
+    pool.restore_space(&pool_map(&pages, kept, &folder, &wal)).unwrap();
+    assert!(matches!(pool.shared(pages[0]), Err(PoolError::NotAllocated { .. })));
+    assert_eq!(value(pool.shared(kept).unwrap().page()), 1);
+}
+
+/// A map in which exactly `kept` is in use below the highest of `pages`.
+fn pool_map(pages: &[PageNo], kept: PageNo, folder: &Folder, wal: &Arc<MemoryWal>) -> Vec<u8> {
+    let pool = open(folder, wal, small());
+    for &page_no in pages {
+        pool.mark_free(page_no).unwrap();
+    }
+    pool.mark_used(kept).unwrap();
+    pool.space_map()
+}
+
+#[test]
+fn a_damaged_page_is_reported_and_repaired_by_the_hook() {
+    let (folder, wal) = (Folder::new("damaged"), MemoryWal::new());
+    let pool = open(&folder, &wal, small());
+    let page_no = {
+        let mut guard = pool.allocate(0).unwrap();
+        change(&mut guard, &wal, 9);
+        guard.page_no()
+    };
+    pool.checkpoint_write(u64::MAX, Pace::Fast).unwrap();
+    let map = pool.space_map();
+    pool.shutdown();
+    drop(pool);
+    let mut bytes = std::fs::read(folder.pages()).unwrap();
+    bytes[page_no as usize * PAGE_BYTES + 5000] ^= 1;
+    std::fs::write(folder.pages(), bytes).unwrap();
+
+    let pool = open(&folder, &wal, small());
+    pool.restore_space(&map).unwrap();
+    let error = pool.shared(page_no).unwrap_err();
+    assert!(matches!(error, PoolError::Damaged { page_no: p, .. } if p == page_no), "{error}");
+    let images = wal.clone();
+    pool.set_repair_hook(Some(Box::new(move |page_no, bytes| {
+        let images = images.images.lock().unwrap();
+        images.get(&page_no).map(|image| bytes.copy_from_slice(image)).is_some()
+    })));
+    assert_eq!(value(pool.redo_page(page_no).unwrap().page()), 9);
+    assert!(pool.min_rec_lsn().is_some(), "a repaired page has to be written");
+    // A page that never reached the file is zeros for recovery.
+    let beyond = pool.stats().high_water + 100;
+    assert_eq!(pool.redo_page(beyond).unwrap().page().lsn(), 0);
+    assert!(pool.stats().high_water > beyond);
+}
+
+#[test]
+fn a_run_is_written_past_the_frames() {
+    let (folder, wal) = (Folder::new("run"), MemoryWal::new());
+    let pool = open(&folder, &wal, small());
+    let first = pool.allocate_run(300).unwrap();
+    let mut bytes = vec![0u8; 300 * PAGE_BYTES];
+    for (i, page) in bytes.chunks_exact_mut(PAGE_BYTES).enumerate() {
+        page[64..72].copy_from_slice(&(i as u64).to_le_bytes());
+    }
+    assert!(matches!(pool.shared(first), Err(PoolError::NotAllocated { .. })), "not written yet");
+    pool.write_run(first, &mut bytes).unwrap();
+    pool.sync_file().unwrap();
+    for i in 0..300 {
+        assert_eq!(pool.shared(first + i).unwrap().page().u64(64), i);
+    }
+    let single = pool.allocate(0).unwrap().page_no();
+    assert!(!(first..first + 300).contains(&single));
+    (first..first + 300).for_each(|page_no| pool.free(page_no));
+    let again = pool.allocate_run(40).unwrap();
+    assert!(again + 40 <= first + 300, "free runs are used again");
+}
+
+#[test]
+fn the_space_map_says_exactly_what_is_free() {
+    let (folder, wal) = (Folder::new("map"), MemoryWal::new());
+    let pool = open(&folder, &wal, PoolConfig { lanes: 3, ..small() });
+    let mut random = Random(1);
+    let mut used = std::collections::BTreeSet::new();
+    for step in 0..4000 {
+        if random.below(3) > 0 {
+            assert!(used.insert(pool.allocate(step % 3).unwrap().page_no()), "given out twice");
+        } else if let Some(&page_no) = used.iter().nth(random.below(50) as usize) {
+            used.remove(&page_no);
+            if random.below(2) == 0 {
+                pool.free(page_no);
+            } else {
+                pool.exclusive(page_no).unwrap().free();
+            }
+        }
+    }
+    let (map, high_water) = (pool.space_map(), pool.stats().high_water);
+    assert_eq!(pool.stats().free_pages, high_water - 1 - used.len() as u64);
+    pool.checkpoint_write(u64::MAX, Pace::Fast).unwrap();
+    let pool = open(&folder, &wal, small());
+    pool.restore_space(&map).unwrap();
+    for page_no in 1..high_water {
+        let free = matches!(pool.shared(page_no), Err(PoolError::NotAllocated { .. }));
+        assert_eq!(free, !used.contains(&page_no), "{page_no}");
+    }
+    assert!(pool.restore_space_is_refused(&map[..map.len() - 1]));
+}
+
+trait Refused {
+    fn restore_space_is_refused(&self, map: &[u8]) -> bool;
+}
+
+impl Refused for Arc<Pool> {
+    fn restore_space_is_refused(&self, map: &[u8]) -> bool {
+        matches!(self.restore_space(map), Err(PoolError::SpaceMap(_)))
+    }
+}
+
+#[test]
+fn a_page_file_of_another_kind_is_refused() {
+    let (folder, wal) = (Folder::new("kind"), MemoryWal::new());
+    drop(open(&folder, &wal, PoolConfig { file_id: 5, ..small() }));
+    let topology = homenode_topology::Topology::discover();
+    let try_open = |config| {
+        Pool::new(config, open_file(&folder.pages()), wal.clone(), &topology).map(drop)
+    };
+    assert!(try_open(PoolConfig { file_id: 5, ..small() }).is_ok());
+    let error = try_open(PoolConfig { file_id: 6, ..small() }).unwrap_err();
+    assert!(error.to_string().contains("another database"), "{error}");
+    let mut bytes = std::fs::read(folder.pages()).unwrap();
+    bytes[40] = 2;
+    std::fs::write(folder.pages(), &bytes).unwrap();
+    let error = try_open(small()).unwrap_err();
+    assert!(error.to_string().contains("format version 2"), "{error}");
+    std::fs::write(folder.pages(), vec![1u8; PAGE_BYTES]).unwrap();
+    assert!(matches!(try_open(small()), Err(PoolError::Format(_))));
+}
