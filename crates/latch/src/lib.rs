@@ -1,1 +1,235 @@
 //! Who may touch this now? Optimistic, shared and exclusive page latches with a fair queue.
+//!
+//! A [`Latch`] is one 8-byte word: a version that every exclusive holder advances, who holds it, and
+//! whether somebody waits. *Optimistic* readers write nothing: they note the version, read (through
+//! `homenode_platform::bytes`), and check that the version is still the same (Lameter's seqlocks;
+//! Leis et al., "Optimistic lock coupling", IEEE Data Eng. Bull. 2019). *Shared* holders, counted in the
+//! word, keep exclusive ones out; optimistic readers ignore them.
+//!
+//! Who cannot get in queues in a table keyed by the latch's address (as parking_lot does), first come
+//! first served. Newcomers may overtake the first waiter at most [`MAX_OVERTAKES`] times, so that the
+//! latch is not idle for the time a wake-up takes; then it is handed over. So shared holders that
+//! keep coming cannot starve an exclusive waiter (Korotkov's fair lightweight lock for PostgreSQL).
+
+mod parking;
+mod word;
+
+use homenode_platform::atomic::{AtomicU64, Ordering, fence};
+use homenode_platform::task;
+use homenode_platform::wait::WaitEvent;
+pub use word::MAX_OVERTAKES;
+use word::{Mode, Word};
+
+/// A state of the latched data, to be compared with a later one. Never equal across an exclusive
+/// hold that changed something (until 2^44 such holds have passed).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Version(u64);
+
+/// Turns of spinning before queueing; with doubling pauses, a few microseconds in all.
+const SPINS: u32 = 10;
+
+/// An optimistic, shared and exclusive latch in 8 bytes. Not recursive.
+///
+/// The latch may be moved or dropped only while nobody holds or waits for it.
+#[derive(Default)]
+#[repr(transparent)]
+pub struct Latch {
+    word: AtomicU64,
+}
+
+impl Latch {
+    /// A latch that nobody holds.
+    pub const fn new() -> Latch {
+        Latch {
+            word: AtomicU64::new(0),
+        }
+    }
+
+    /// The version to read under; `None` while exclusively held. Writes nothing.
+    #[inline]
+    pub fn try_optimistic(&self) -> Option<Version> {
+        // Acquire pairs with the release in unlock_exclusive: the data of that version are seen.
+        let word = Word(self.word.load(Ordering::Acquire));
+        (!word.is_exclusive()).then_some(Version(word.version()))
+    }
+
+    /// The version to read under, after waiting, fairly, until nobody holds the latch exclusively.
+    #[inline]
+    pub fn optimistic(&self) -> Version {
+        self.try_optimistic()
+            .unwrap_or_else(|| self.optimistic_slow())
+    }
+
+    #[cold]
+    fn optimistic_slow(&self) -> Version {
+        if task::many_cpus() {
+            for attempt in 0..SPINS {
+                task::spin_hint(attempt);
+                if let Some(version) = self.try_optimistic() {
+                    return version;
+                }
+            }
+        }
+        // Queue as a shared holder would: fair, and only this slow path writes the word.
+        self.lock_shared();
+        let version = Version(Word(self.word.load(Ordering::Relaxed)).version());
+        self.unlock_shared();
+        version
+    }
+
+    /// Whether the data read since `version` was taken are of that version.
+    #[inline]
+    #[must_use]
+    pub fn validate(&self, version: Version) -> bool {
+        // The data were loaded relaxed before this fence. If one of those loads saw a store made under
+        // a later exclusive hold, the fence pairs with the release fence in `acquired_exclusive`, and
+        // the load below sees that hold's bit or a newer word (Boehm 2012, section 4).
+        fence(Ordering::Acquire);
+        Word(self.word.load(Ordering::Relaxed)).is_readable_at(version.0)
+    }
+
+    /// From optimistic to exclusive, if nothing changed since `version`, nobody shares the latch and
+    /// nobody waits for it.
+    #[inline]
+    #[must_use]
+    pub fn try_upgrade(&self, version: Version) -> bool {
+        let free = Word::free_at(version.0);
+        // Acquire as in lock_exclusive; besides, it validates what was read before: the compared
+        // word has the version and no exclusive bit. The fence orders those earlier loads before it.
+        fence(Ordering::Acquire);
+        let taken = self.word.compare_exchange(
+            free.0,
+            free.with_exclusive().0,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        taken.is_ok() && acquired_exclusive()
+    }
+
+    /// Waits until nobody holds the latch and takes it exclusively.
+    #[inline]
+    pub fn lock_exclusive(&self) {
+        if !self.try_lock_exclusive() {
+            self.lock_slow(Mode::Exclusive);
+        }
+    }
+
+    /// Takes the latch exclusively if that is possible at once.
+    #[inline]
+    #[must_use]
+    pub fn try_lock_exclusive(&self) -> bool {
+        self.try_take(Mode::Exclusive)
+    }
+
+    /// Gives up an exclusive hold that may have changed the data: the version advances.
+    #[inline]
+    pub fn unlock_exclusive(&self) {
+        // Release publishes the data with the new version.
+        let before = self
+            .word
+            .fetch_add(word::VERSION_STEP - word::EXCLUSIVE, Ordering::Release);
+        self.after_unlock(Word(before));
+    }
+
+    /// Gives up an exclusive hold that changed nothing: optimistic readers stay valid.
+    #[inline]
+    pub fn unlock_exclusive_unchanged(&self) {
+        let before = self.word.fetch_sub(word::EXCLUSIVE, Ordering::Release);
+        self.after_unlock(Word(before));
+    }
+
+    /// Waits until nobody holds the latch exclusively and takes it shared.
+    #[inline]
+    pub fn lock_shared(&self) {
+        if !self.try_lock_shared() {
+            self.lock_slow(Mode::Shared);
+        }
+    }
+
+    /// Takes the latch shared if that is possible at once.
+    #[inline]
+    #[must_use]
+    pub fn try_lock_shared(&self) -> bool {
+        self.try_take(Mode::Shared)
+    }
+
+    /// Gives up a shared hold.
+    #[inline]
+    pub fn unlock_shared(&self) {
+        // Release: our reads are over before an exclusive holder, who acquires, writes.
+        let before = Word(self.word.fetch_sub(word::SHARED_STEP, Ordering::Release));
+        debug_assert!(before.shared() > 0, "unlock_shared without a shared hold");
+        if before.shared() == 1 {
+            self.after_unlock(before);
+        }
+    }
+
+    /// Whether somebody holds the latch exclusively now.
+    #[inline]
+    pub fn is_exclusive(&self) -> bool {
+        Word(self.word.load(Ordering::Relaxed)).is_exclusive()
+    }
+
+    #[inline]
+    fn try_take(&self, mode: Mode) -> bool {
+        let mut word = Word(self.word.load(Ordering::Relaxed));
+        while let Some(taken) = word.taken_by_newcomer(mode) {
+            // Acquire pairs with the releases in the unlocks: what earlier holders did is seen.
+            match self.word.compare_exchange_weak(
+                word.0,
+                taken.0,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return mode == Mode::Shared || acquired_exclusive(),
+                Err(now) => word = Word(now),
+            }
+        }
+        false
+    }
+
+    #[cold]
+    fn lock_slow(&self, mode: Mode) {
+        // With one CPU the holder cannot finish while we spin.
+        if task::many_cpus() {
+            for attempt in 0..SPINS {
+                task::spin_hint(attempt);
+                if self.try_take(mode) {
+                    return;
+                }
+            }
+        }
+        let event = match mode {
+            Mode::Shared => WaitEvent::LatchShared,
+            Mode::Exclusive => WaitEvent::LatchExclusive,
+        };
+        parking::wait(&self.word, mode, event);
+        if mode == Mode::Exclusive {
+            acquired_exclusive();
+        }
+    }
+
+    #[inline]
+    fn after_unlock(&self, before: Word) {
+        if before.needs_wake() {
+            parking::wake(&self.word);
+        }
+    }
+}
+
+/// Orders the taking of an exclusive hold before the holder's (relaxed) stores to the data, for
+/// `validate`'s fence to pair with. Always true, to end a condition with.
+#[inline(always)]
+fn acquired_exclusive() -> bool {
+    fence(Ordering::Release);
+    true
+}
+
+impl std::fmt::Debug for Latch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Word(self.word.load(Ordering::Relaxed)).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 
 pub mod bytes;
 mod fs_common;
+mod global;
 mod padded;
 pub mod sync;
 pub mod wait;
@@ -15,4 +16,5 @@ mod native;
 #[cfg(not(homenode_lab))]
 pub use native::{atomic, clock, executor, fault, fs, task, thread};
 
+pub use global::Global;
 pub use padded::CachePadded;

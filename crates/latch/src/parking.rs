@@ -1,0 +1,193 @@
+//! Who waits for which latch? A sharded table of queues, keyed by the latch's address.
+//!
+//! Invariants, all kept under the bucket's mutex:
+//! - a latch with a queue has its waiters bit set, and the other way round;
+//! - the woken bit is set only between the waking of the first waiter and its try;
+//! - when a latch with a queue is held by nobody, either the first waiter is woken, or whoever
+//!   released it is on the way to `wake`. So no wake-up is lost.
+
+use crate::word::{Mode, WAITERS, WOKEN, Word};
+use homenode_platform::atomic::{AtomicBool, AtomicU64, Ordering};
+use homenode_platform::sync::{Mutex, MutexGuard};
+use homenode_platform::task::{self, Task};
+use homenode_platform::wait::WaitEvent;
+use homenode_platform::{CachePadded, Global};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Waiting is rare, so buckets need only be more than the CPUs that wait at once.
+const BUCKETS: usize = 256;
+
+struct Waiter {
+    latch: usize,
+    mode: Mode,
+    task: Task,
+    /// The latch has been given to the waiter, which is out of the queue.
+    granted: AtomicBool,
+}
+
+type Bucket = VecDeque<Arc<Waiter>>;
+
+static TABLE: Global<Vec<CachePadded<Mutex<Bucket>>>> =
+    Global::new(|| (0..BUCKETS).map(|_| CachePadded::default()).collect());
+
+fn bucket(latch: &AtomicU64) -> MutexGuard<'static, Bucket> {
+    // Fibonacci hashing: frame descriptors are a power of two apart.
+    let hash = (address(latch) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    TABLE.get()[(hash >> 32) as usize % BUCKETS].lock()
+}
+
+fn address(latch: &AtomicU64) -> usize {
+    std::ptr::from_ref(latch).addr()
+}
+
+/// Queues for the latch and returns when it is held in `mode`.
+pub(crate) fn wait(latch: &AtomicU64, mode: Mode, event: WaitEvent) {
+    let Some(me) = enqueue(latch, mode) else {
+        return;
+    };
+    loop {
+        task::park(event);
+        // Acquire pairs with the release in `grant`: what earlier holders did is seen.
+        if me.granted.load(Ordering::Acquire) || try_as_first(latch, &me) {
+            return;
+        }
+    }
+}
+
+/// Puts the caller into the queue; `None` if it got the latch after all.
+fn enqueue(latch: &AtomicU64, mode: Mode) -> Option<Arc<Waiter>> {
+    let mut queue = bucket(latch);
+    let mut word = Word(latch.load(Ordering::Relaxed));
+    loop {
+        let taken = word.taken_by_newcomer(mode);
+        let next = taken.unwrap_or(Word(word.0 | WAITERS));
+        // Even when the bit is set already the exchange is needed: it orders this decision before
+        // or after the release that must see the bit. Acquire as in Latch::try_take.
+        match latch.compare_exchange(word.0, next.0, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) if taken.is_some() => return None,
+            Ok(_) => break,
+            Err(now) => word = Word(now),
+        }
+    }
+    let waiter = Arc::new(Waiter {
+        latch: address(latch),
+        mode,
+        task: task::current(),
+        granted: AtomicBool::new(false),
+    });
+    queue.push_back(waiter.clone());
+    Some(waiter)
+}
+
+/// After a wake-up: takes the latch if the caller is first in the queue and the holders allow it.
+fn try_as_first(latch: &AtomicU64, me: &Arc<Waiter>) -> bool {
+    let mut queue = bucket(latch);
+    if me.granted.load(Ordering::Acquire) {
+        return true;
+    }
+    let first = queue.iter().find(|waiter| waiter.latch == me.latch);
+    if !first.is_some_and(|first| Arc::ptr_eq(first, me)) {
+        return false; // a spurious wake-up
+    }
+    let mut word = Word(latch.load(Ordering::Relaxed));
+    loop {
+        if word.admits(me.mode) {
+            match grant(latch, word, &mut queue) {
+                Ok(granted) => {
+                    drop(queue);
+                    unpark_all(&granted, Some(me));
+                    return true;
+                }
+                Err(now) => word = now,
+            }
+        } else {
+            // Overtaken: the newcomer's unlock, which now finds no woken waiter, wakes us again.
+            let cleared = word.0 & !WOKEN;
+            match latch.compare_exchange(word.0, cleared, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return false,
+                Err(now) => word = Word(now),
+            }
+        }
+    }
+}
+
+/// After a release that left waiters behind: wakes the first, or hands the latch to it when it has
+/// been overtaken often enough.
+#[cold]
+pub(crate) fn wake(latch: &AtomicU64) {
+    let mut queue = bucket(latch);
+    let mut word = Word(latch.load(Ordering::Relaxed));
+    loop {
+        if !word.needs_wake() || word.is_held() {
+            return; // somebody got in meanwhile and will see to the waiters
+        }
+        if word.is_due() {
+            match grant(latch, word, &mut queue) {
+                Ok(granted) => {
+                    drop(queue);
+                    return unpark_all(&granted, None);
+                }
+                Err(now) => word = now,
+            }
+        } else {
+            match latch.compare_exchange(
+                word.0,
+                word.0 | WOKEN,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => {
+                    let first = queue.iter().find(|waiter| waiter.latch == address(latch));
+                    let first = first.expect("the waiters bit means a queue").task.clone();
+                    drop(queue);
+                    return first.unpark();
+                }
+                Err(now) => word = Word(now),
+            }
+        }
+    }
+}
+
+/// Gives the latch to the first waiter, and if that one shares it, to those that share it right
+/// behind. The caller has seen `word`, which admits the first waiter; fails with the present word.
+fn grant(latch: &AtomicU64, word: Word, queue: &mut Bucket) -> Result<Vec<Arc<Waiter>>, Word> {
+    let mine = |waiter: &Arc<Waiter>| waiter.latch == address(latch);
+    let waiters = || queue.iter().filter(|waiter| mine(waiter));
+    let mode = waiters()
+        .next()
+        .expect("the waiters bit means a queue")
+        .mode;
+    let count = match mode {
+        Mode::Exclusive => 1,
+        Mode::Shared => {
+            let alike = waiters().take_while(|waiter| waiter.mode == mode).count();
+            alike.min(word.room_for_shared())
+        }
+    };
+    let next = word.taken_by_waiters(mode, count as u64, waiters().nth(count).is_some());
+    // Acquire: the earlier holders' releases; passed on to the waiters by the release below.
+    if let Err(now) = latch.compare_exchange(word.0, next.0, Ordering::Acquire, Ordering::Relaxed) {
+        return Err(Word(now));
+    }
+    let mut granted = Vec::with_capacity(count);
+    queue.retain(|waiter| {
+        let take = granted.len() < count && mine(waiter);
+        if take {
+            granted.push(waiter.clone());
+        }
+        !take
+    });
+    for waiter in &granted {
+        waiter.granted.store(true, Ordering::Release);
+    }
+    Ok(granted)
+}
+
+fn unpark_all(granted: &[Arc<Waiter>], except: Option<&Arc<Waiter>>) {
+    for waiter in granted {
+        if !except.is_some_and(|me| Arc::ptr_eq(me, waiter)) {
+            waiter.task.unpark();
+        }
+    }
+}
