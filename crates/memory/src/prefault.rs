@@ -116,15 +116,20 @@ fn pieces_of(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         .map(move |start| start..end.min(start + PIECE_BYTES))
 }
 
-/// Deals the parts to crews. On a machine with one node that is one crew without pinning.
+/// Deals the parts to crews. On a machine with one node that is one crew without pinning; where making present does nothing
+/// (outside Linux) it is the caller.
 fn crews(parts: impl Iterator<Item = (Range<usize>, Policy)>, nodes: &Nodes) -> Vec<Crew> {
     if nodes.uniform || !sys::HAS_POLICIES {
-        let cpus: usize = nodes
+        let own = nodes
             .cpus
             .iter()
-            .find(|(node, _)| *node == nodes.memory[0])
-            .map_or(1, |(_, c)| c.len());
-        return vec![Crew::new(Vec::new(), parts.map(|(range, _)| range), cpus)];
+            .find(|(node, _)| sys::HAS_POLICIES && *node == nodes.memory[0]);
+        let threads_max = own.map_or(1, |(_, cpus)| cpus.len());
+        return vec![Crew::new(
+            Vec::new(),
+            parts.map(|(range, _)| range),
+            threads_max,
+        )];
     }
     let here = caller_node(nodes);
     let mut ranges: Vec<Vec<Range<usize>>> = vec![Vec::new(); nodes.cpus.len()];
@@ -183,4 +188,94 @@ fn in_threads(crews: &[Crew], work: &(impl Fn(&Crew) -> io::Result<()> + Sync)) 
         }
         outcome
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HugePages;
+    use homenode_topology::{Topology, machines};
+
+    const GIB: usize = 1 << 30;
+
+    fn nodes(machine: &str) -> Nodes {
+        Nodes::of(&Topology::from_bundle(machines::text(machine).unwrap()).unwrap())
+    }
+
+    /// CPUs and bytes of each crew, after checking that its pieces are whole.
+    #[cfg(all(target_os = "linux", not(homenode_lab), not(miri)))]
+    fn dealt(machine: &str, parts: &[(Range<usize>, Policy)]) -> Vec<(Vec<usize>, usize)> {
+        let crews = crews(parts.iter().cloned(), &nodes(machine));
+        let mut pieces: Vec<Range<usize>> =
+            crews.iter().flat_map(|crew| crew.pieces.clone()).collect();
+        pieces.sort_unstable_by_key(|piece| piece.start);
+        let total: usize = parts.iter().map(|(range, _)| range.len()).sum();
+        assert_eq!(pieces.iter().map(Range::len).sum::<usize>(), total);
+        assert!(pieces.windows(2).all(|pair| pair[0].end <= pair[1].start));
+        assert!(
+            crews
+                .iter()
+                .all(|crew| (1..=THREADS_PER_NODE_MAX).contains(&crew.threads))
+        );
+        crews
+            .iter()
+            .map(|crew| (crew.cpus.clone(), crew.pieces.iter().map(Range::len).sum()))
+            .collect()
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(homenode_lab), not(miri)))]
+    fn parts_are_filled_by_their_nodes() {
+        let parts = [
+            (0..GIB, Policy::Bind(vec![1])),
+            (GIB..3 * GIB, Policy::Preferred(3)),
+        ];
+        let expected = [((32..64).collect(), GIB), ((96..128).collect(), 2 * GIB)];
+        assert_eq!(dealt("kunpeng-920", &parts), expected);
+        let interleaved = dealt("kunpeng-920", &[(0..GIB, Policy::Interleave)]);
+        assert_eq!(
+            interleaved
+                .iter()
+                .map(|(_, bytes)| *bytes)
+                .collect::<Vec<_>>(),
+            [GIB / 4; 4]
+        );
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(homenode_lab), not(miri)))]
+    fn a_far_node_is_filled_from_the_nearest_cpus() {
+        let expected = [((0..24).chain(48..72).collect(), GIB)];
+        assert_eq!(
+            dealt("sapphire-rapids-2s-cxl", &[(0..GIB, Policy::Bind(vec![2]))]),
+            expected
+        );
+    }
+
+    #[test]
+    fn one_node_needs_no_pinning() {
+        let crews = crews([(0..GIB, Policy::Default)].into_iter(), &nodes("laptop-8"));
+        assert_eq!((crews.len(), crews[0].cpus.len()), (1, 0));
+        assert_eq!(crews[0].threads, if sys::HAS_POLICIES { 16 } else { 1 });
+    }
+
+    #[test]
+    fn touching_makes_present_and_keeps_contents() {
+        let region = Region::new(
+            4 << 20,
+            &Policy::Default,
+            HugePages::Off,
+            &Topology::discover(),
+        )
+        .unwrap();
+        // SAFETY: the first byte of a region that this test alone uses.
+        unsafe { region.as_ptr().write(9) };
+        let (start, bytes) = region.checked(&(0..region.len()));
+        touch(start, bytes);
+        // SAFETY: as above.
+        assert_eq!(unsafe { region.as_ptr().read() }, 9);
+        if sys::HAS_POLICIES {
+            assert_eq!(region.residency(0..bytes).unwrap().absent_bytes, 0);
+        }
+    }
 }

@@ -305,7 +305,7 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    fn of(topology: &Topology) -> Nodes {
+    pub(crate) fn of(topology: &Topology) -> Nodes {
         let usable = |node: usize| -> Vec<usize> {
             let cpus = topology
                 .cpus()
