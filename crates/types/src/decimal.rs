@@ -201,6 +201,40 @@ pub fn decimal_from_f64(f: f64, digits: usize) -> Result<Decimal> {
     Ok(d.normalize())
 }
 
+/// The quotient with as many digits after the point as PostgreSQL gives: at least 16 significant
+/// ones, counted in groups of four (select_div_scale in numeric.c).
+pub fn divide(a: Decimal, b: Decimal) -> Result<Decimal> {
+    if b.is_zero() {
+        return Err(Error::division_by_zero());
+    }
+    let ((weight_a, first_a), (weight_b, first_b)) = (leading_group(a), leading_group(b));
+    let weight = weight_a - weight_b - i32::from(first_a <= first_b);
+    let scale = (16 - 4 * weight)
+        .max(a.scale() as i32)
+        .max(b.scale() as i32)
+        .max(0);
+    let quotient = a.checked_div(b).ok_or_else(overflow)?;
+    round_to_scale(quotient, scale.min(MAX_SCALE as i32))
+}
+
+/// The weight (power of 10000) and value of the first non-zero base-10000 digit.
+fn leading_group(d: Decimal) -> (i32, u128) {
+    let mantissa = d.mantissa().unsigned_abs();
+    if mantissa == 0 {
+        return (0, 0);
+    }
+    let power = mantissa.ilog10() as i32 - d.scale() as i32;
+    let weight = power.div_euclid(4);
+    // The digits of the group: those at powers 4 * weight and above.
+    let drop = 4 * weight + d.scale() as i32;
+    let group = if drop >= 0 {
+        mantissa / 10u128.pow(drop as u32)
+    } else {
+        mantissa * 10u128.pow(-drop as u32)
+    };
+    (weight, group)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,6 +263,26 @@ mod tests {
             SqlState::NUMERIC_VALUE_OUT_OF_RANGE
         );
         assert!(decimal_from_str("123456789012345678901234567890").is_err());
+    }
+
+    #[test]
+    fn quotients_have_postgresqls_digits() {
+        let d = |s| decimal_from_str(s).unwrap().unwrap();
+        let cases = [
+            ("1", "3", "0.33333333333333333333"),
+            ("10", "4", "2.5000000000000000"),
+            ("2", "1", "2.0000000000000000"),
+            ("100000", "3", "33333.333333333333"),
+            ("1.00", "0.003", "333.3333333333333333"),
+            ("0", "7", "0.00000000000000000000"),
+        ];
+        for (a, b, want) in cases {
+            assert_eq!(divide(d(a), d(b)).unwrap().to_string(), want, "{a} / {b}");
+        }
+        assert_eq!(
+            divide(d("1"), d("0")).unwrap_err().code,
+            SqlState::DIVISION_BY_ZERO
+        );
     }
 
     #[test]

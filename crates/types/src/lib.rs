@@ -6,18 +6,27 @@
 //! UTF-8 in byte order (collation "C").
 #![warn(missing_docs)]
 
+pub mod array;
+mod binary;
+mod cast;
+pub mod datetime;
 mod decimal;
 mod error;
 mod int_text;
 pub mod key;
 mod row;
+mod text_in;
+mod text_out;
 mod ty;
 mod value;
 
-pub use decimal::{decimal_from_f64, decimal_from_str, decimal_to_f64, round_to_scale};
+pub use cast::{CastContext, can_coerce, coerce, coerce_from};
+pub use datetime::{format_interval, parse_datetime, parse_interval};
+pub use decimal::{decimal_from_f64, decimal_from_str, decimal_to_f64, divide, round_to_scale};
 pub use error::{Error, ErrorFields, Result, SqlState};
 pub use int_text::{write_i64, write_u64};
 pub use row::RowLayout;
 pub use rust_decimal::Decimal;
+pub use text_in::{char_limit, text_from_bytes};
 pub use ty::{Category, ColumnType, TYPES, Type, TypeInfo, numeric_typmod};
 pub use value::{Interval, Value, ValueRef, compare, compare_bpchar, hash, trim_blanks};

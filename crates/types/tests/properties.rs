@@ -1,0 +1,317 @@
+//! What must hold for every value of every type: order, round trips, and no panic on any bytes.
+
+use std::cmp::Ordering;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::Hasher;
+
+use homenode_types::{
+    ColumnType, Decimal, Interval, RowLayout, TYPES, Type, Value, ValueRef, compare,
+    compare_bpchar, hash, key,
+};
+use proptest::prelude::*;
+
+/// Types that tables can have.
+const STORED: &[Type] = &[
+    Type::Bool,
+    Type::Int2,
+    Type::Int4,
+    Type::Int8,
+    Type::Float4,
+    Type::Float8,
+    Type::Numeric,
+    Type::Text,
+    Type::Varchar,
+    Type::Bpchar,
+    Type::Char,
+    Type::Name,
+    Type::Bytea,
+    Type::Date,
+    Type::Time,
+    Type::Timestamp,
+    Type::Timestamptz,
+    Type::Interval,
+    Type::Uuid,
+    Type::Oid,
+];
+
+/// Few distinct characters, so that prefixes and blanks meet often.
+fn text() -> BoxedStrategy<String> {
+    prop_oneof![2 => "[ab \u{1}é]{0,6}", 1 => "\\PC{0,20}"].boxed()
+}
+
+fn near_edges() -> BoxedStrategy<i64> {
+    prop_oneof![
+        any::<i64>(),
+        -3i64..4,
+        any::<i32>().prop_map(i64::from),
+        Just(i64::MIN),
+        Just(i64::MAX)
+    ]
+    .boxed()
+}
+
+fn decimal() -> BoxedStrategy<Decimal> {
+    let small = (-1000i64..1000, 0u32..4).prop_map(|(m, s)| Decimal::new(m, s));
+    let any = (any::<i128>(), 0u32..=28)
+        .prop_map(|(m, s)| Decimal::try_from_i128_with_scale(m >> 32, s).unwrap_or_default());
+    prop_oneof![small, any].boxed()
+}
+
+fn float() -> BoxedStrategy<f64> {
+    prop_oneof![
+        any::<f64>(),
+        (-8i32..8).prop_map(f64::from),
+        Just(-0.0),
+        Just(f64::NAN)
+    ]
+    .boxed()
+}
+
+/// 4713 BC to 294276 AD.
+fn timestamp() -> BoxedStrategy<i64> {
+    prop_oneof![
+        -211_813_488_000_000_000i64..9_223_371_331_200_000_000,
+        Just(i64::MIN),
+        Just(i64::MAX)
+    ]
+    .boxed()
+}
+
+fn interval() -> BoxedStrategy<Interval> {
+    let small = (-24i32..24, -40i32..40, -90_000_000_000i64..90_000_000_000);
+    let any = (any::<i32>(), any::<i32>(), any::<i64>());
+    prop_oneof![small.boxed(), any.boxed()]
+        .prop_map(|(months, days, us)| Interval { months, days, us })
+        .boxed()
+}
+
+fn value(ty: Type) -> BoxedStrategy<Value> {
+    match ty {
+        Type::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
+        Type::Int2 => near_edges().prop_map(|i| Value::Int2(i as i16)).boxed(),
+        Type::Int4 => near_edges().prop_map(|i| Value::Int4(i as i32)).boxed(),
+        Type::Int8 => near_edges().prop_map(Value::Int8).boxed(),
+        Type::Float4 => float().prop_map(|f| Value::Float4(f as f32)).boxed(),
+        Type::Float8 => float().prop_map(Value::Float8).boxed(),
+        Type::Numeric => decimal().prop_map(Value::Numeric).boxed(),
+        Type::Char => "[a-z\u{1}é]{0,1}".prop_map(Value::Text).boxed(),
+        Type::Bytea => proptest::collection::vec(0u8..4, 0..6)
+            .prop_map(Value::Bytea)
+            .boxed(),
+        Type::Date => prop_oneof![-2_451_545i32..2_145_031_949, Just(i32::MIN), Just(i32::MAX)]
+            .prop_map(Value::Date)
+            .boxed(),
+        Type::Time => (0i64..=86_400_000_000).prop_map(Value::Time).boxed(),
+        Type::Timestamp => timestamp().prop_map(Value::Timestamp).boxed(),
+        Type::Timestamptz => timestamp().prop_map(Value::Timestamptz).boxed(),
+        Type::Interval => interval().prop_map(Value::Interval).boxed(),
+        Type::Uuid => any::<[u8; 16]>().prop_map(Value::Uuid).boxed(),
+        Type::Oid => any::<u32>().prop_map(Value::Oid).boxed(),
+        _ => text().prop_map(Value::Text).boxed(),
+    }
+}
+
+fn value_or_null(ty: Type) -> BoxedStrategy<Value> {
+    prop_oneof![6 => value(ty), 1 => Just(Value::Null)].boxed()
+}
+
+fn typed_pair() -> BoxedStrategy<(Type, Value, Value)> {
+    proptest::sample::select(STORED)
+        .prop_flat_map(|ty| (Just(ty), value_or_null(ty), value_or_null(ty)))
+        .boxed()
+}
+
+fn typed_row() -> BoxedStrategy<Vec<(Type, Value)>> {
+    let column = proptest::sample::select(STORED).prop_flat_map(|ty| (Just(ty), value_or_null(ty)));
+    proptest::collection::vec(column, 0..20).boxed()
+}
+
+fn order(ty: Type, a: &Value, b: &Value) -> Ordering {
+    match ty {
+        Type::Bpchar => compare_bpchar(a.as_ref(), b.as_ref()),
+        _ => compare(a.as_ref(), b.as_ref()),
+    }
+}
+
+fn key_of(ty: Type, v: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    key::encode_column(v.as_ref(), ty, &mut out);
+    out
+}
+
+fn hash_of(v: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hash(v.as_ref(), &mut hasher);
+    hasher.finish()
+}
+
+/// Equal, where NaN equals itself.
+fn same(a: &Value, b: &Value) -> bool {
+    std::mem::discriminant(a) == std::mem::discriminant(b)
+        && compare(a.as_ref(), b.as_ref()) == Ordering::Equal
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn key_order_is_value_order((ty, a, b) in typed_pair()) {
+        prop_assert_eq!(key_of(ty, &a).cmp(&key_of(ty, &b)), order(ty, &a, &b));
+    }
+
+    #[test]
+    fn keys_of_several_columns_keep_the_order(
+        (s, t) in (text(), text()), (i, j) in (any::<i8>(), any::<i8>())
+    ) {
+        let key = |s: &str, i: i8| {
+            let mut out = Vec::new();
+            key::encode_value(ValueRef::Text(s), &mut out);
+            key::encode_value(ValueRef::Int4(i as i32), &mut out);
+            out
+        };
+        prop_assert_eq!(key(&s, i).cmp(&key(&t, j)), (s, i).cmp(&(t, j)));
+    }
+
+    #[test]
+    fn successor_is_the_end_of_the_prefix((ty, a, b) in typed_pair()) {
+        let prefix = key_of(ty, &a);
+        let mut end = prefix.clone();
+        key::successor(&mut end);
+        let longer = [prefix.clone(), key_of(ty, &b)].concat();
+        prop_assert!(prefix < end && longer < end);
+        if order(ty, &b, &a) == Ordering::Greater {
+            prop_assert!(key_of(ty, &b) >= end);
+        }
+    }
+
+    #[test]
+    fn keys_decode((ty, a, _) in typed_pair()) {
+        let bytes = key_of(ty, &a);
+        let mut rest = &bytes[..];
+        if let Some(v) = key::decode(ty, &mut rest) {
+            prop_assert!(same(&v, &a));
+            prop_assert!(rest.is_empty());
+        } else {
+            prop_assert!(matches!(ty, Type::Numeric | Type::Interval | Type::Bpchar));
+        }
+    }
+
+    #[test]
+    fn equal_values_hash_alike((_, a, b) in typed_pair()) {
+        if compare(a.as_ref(), b.as_ref()) == Ordering::Equal {
+            prop_assert_eq!(hash_of(&a), hash_of(&b));
+        }
+    }
+
+    #[test]
+    fn integers_compare_alike_in_every_type(a in any::<i16>(), b in any::<i16>()) {
+        let forms = |i: i16| [
+            Value::Int2(i), Value::Int4(i.into()), Value::Int8(i.into()),
+            Value::Numeric(i.into()), Value::Float8(i.into()), Value::Float4(i.into()),
+        ];
+        for x in forms(a) {
+            for y in forms(b) {
+                prop_assert_eq!(compare(x.as_ref(), y.as_ref()), a.cmp(&b));
+            }
+            prop_assert_eq!(hash_of(&x), hash_of(&Value::Int2(a)));
+        }
+    }
+
+    #[test]
+    fn rows_round_trip(row in typed_row(), stored in 0usize..20) {
+        let types: Vec<ColumnType> = row.iter().map(|(ty, _)| ColumnType::new(*ty)).collect();
+        let values: Vec<Value> = row.iter().map(|(_, v)| v.clone()).collect();
+        let stored = stored.min(values.len());
+        let layout = RowLayout::new(&types);
+        let mut bytes = vec![7; 3];
+        layout.encode(&values[..stored], &mut bytes).unwrap();
+        for (i, want) in values.iter().enumerate() {
+            let got = layout.column(&bytes, i).to_owned();
+            // What the row does not have is NULL.
+            let want = if i < stored { want } else { &Value::Null };
+            prop_assert!(same(&got, want), "column {} is {:?}", i, got);
+            prop_assert_eq!(layout.is_null(&bytes, i), want.is_null());
+        }
+    }
+
+    #[test]
+    fn damaged_rows_do_not_panic(
+        row in typed_row(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()
+    ) {
+        let types: Vec<ColumnType> = row.iter().map(|(ty, _)| ColumnType::new(*ty)).collect();
+        let values: Vec<Value> = row.iter().map(|(_, v)| v.clone()).collect();
+        let layout = RowLayout::new(&types);
+        let mut bytes = Vec::new();
+        layout.encode(&values, &mut bytes).unwrap();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        bytes.truncate(cut.index(bytes.len() + 1).max(at));
+        let mut out = Vec::new();
+        for i in 0..types.len() {
+            let v = layout.column(&bytes, i);
+            // Whatever was read can be written, compared and hashed.
+            v.write_text(types[i].ty, &mut out);
+            v.write_binary(types[i].ty, &mut out);
+            key::encode_column(v, types[i].ty, &mut out);
+            let _ = compare(v, v);
+            hash_of(&v.to_owned());
+        }
+    }
+
+    #[test]
+    fn text_round_trips((ty, a, _) in typed_pair()) {
+        prop_assume!(!a.is_null());
+        let text = a.as_ref().to_text(ty);
+        match Value::parse_text(&text, ColumnType::new(ty)) {
+            Ok(b) => prop_assert!(same(&a, &b), "{:?} -> {} -> {:?}", a, text, b),
+            Err(e) => prop_assert!(false, "{:?} -> {}: {:?}", a, text, e),
+        }
+    }
+
+    #[test]
+    fn binary_round_trips((ty, a, _) in typed_pair()) {
+        prop_assume!(!a.is_null());
+        let mut bytes = Vec::new();
+        a.as_ref().write_binary(ty, &mut bytes);
+        let b = Value::parse_binary(&bytes, ty).unwrap();
+        prop_assert!(same(&a, &b), "{:?} -> {:?}", a, b);
+        // The scale of a numeric is part of its text.
+        prop_assert_eq!(a.as_ref().to_text(ty), b.as_ref().to_text(ty));
+    }
+
+    #[test]
+    fn no_text_panics(
+        text in prop_oneof!["\\PC{0,30}", "[-+0-9.:/TZePYMD ]{0,24}", "[a-zA-Z0-9 :,+-]{0,24}",
+            "[{}\",\\\\a]{0,12}"],
+        typmod in prop_oneof![Just(-1i32), 0i32..100, Just(0x7fff_0007)]
+    ) {
+        for info in &TYPES {
+            let to = ColumnType::with_typmod(info.ty, typmod.min(if info.ty.is_string() { 100 } else { i32::MAX }));
+            if let Ok(v) = Value::parse_text(&text, to) {
+                let mut out = Vec::new();
+                v.as_ref().write_binary(info.ty, &mut out);
+                v.as_ref().write_text(info.ty, &mut out);
+            }
+            let _ = homenode_types::array::elements(&text, info.ty);
+        }
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..48)) {
+        for info in &TYPES {
+            let _ = Value::parse_binary(&bytes, info.ty);
+            let _ = key::decode(info.ty, &mut &bytes[..]);
+        }
+    }
+
+    #[test]
+    fn casts_do_not_panic((_, a, _) in typed_pair(), typmod in prop_oneof![Just(-1i32), 0i32..40]) {
+        for info in &TYPES {
+            let to = ColumnType::with_typmod(info.ty, typmod);
+            if let Ok(v) = homenode_types::coerce(a.clone(), to, true) {
+                prop_assert!(v.is_null() || RowLayout::new(&[to]).encode(&[v.clone()], &mut Vec::new()).is_ok(),
+                    "{:?} as {} is {:?}", a, info.name, v);
+            }
+        }
+    }
+}
