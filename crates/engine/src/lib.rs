@@ -1,1 +1,39 @@
 //! The embedded database: catalog, tables, indexes, typed rows, sessions, recovery.
+//!
+//! [`Database::open`] opens a folder; [`Database::session`] gives a caller's [`Session`], which begins and ends transactions, looks up
+//! tables, and reads and writes rows. Rows are byte strings laid out by their table's [`homenode_types::RowLayout`], keys are byte
+//! strings that sort as their values do ([`homenode_types::key`]). SQL is a layer above.
+
+mod build;
+mod bytes;
+mod catalog;
+mod database;
+mod ddl;
+mod error;
+mod housekeeping;
+mod info;
+mod read;
+mod record;
+mod recovery;
+mod rollback;
+mod rowid;
+mod sequence;
+mod serializable;
+mod session;
+mod stats;
+mod undo;
+mod write;
+
+pub use build::Copy;
+pub use catalog::{
+    Column, Definitions, FIRST_OID, Identity, Index, IndexDefinition, Object, Oid, PUBLIC, PrimaryKey, SequenceDefinition, Table,
+    TableDefinition,
+};
+pub use database::{Database, Options};
+pub use ddl::{ColumnSpec, IndexSpec, SequenceSpec, TableSpec, quote_name};
+pub use error::STALE_DEFINITION;
+pub use info::{Activity, CancelReason, SessionInfo, SessionShared};
+pub use read::{IndexScan, KeyRange, ParallelScan, Reader, Scan, run_parallel};
+pub use sequence::SequenceState;
+pub use session::{Isolation, Savepoint, Session};
+pub use stats::Counter;

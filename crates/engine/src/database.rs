@@ -1,0 +1,401 @@
+//! What is open? A data folder with its pool, log, lanes and background threads.
+
+use crate::catalog::{Definitions, Table, TableDefinition, Index};
+use crate::error::{Result, Storage};
+use crate::housekeeping;
+use crate::info::Sessions;
+use crate::record;
+use crate::recovery;
+use crate::rowid::RowIds;
+use crate::sequence::Sequences;
+use crate::session::Session;
+use crate::stats::LaneStats;
+use crate::undo::UndoLog;
+use homenode_log::{FolderLock, Log, LogConfig, control};
+use homenode_memory::Policy;
+use homenode_platform::CachePadded;
+use homenode_platform::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use homenode_platform::fs::{self, File, OpenOptions};
+use homenode_platform::sync::Mutex;
+use homenode_platform::thread::JoinHandle;
+use homenode_pool::{PageNo, Pool, PoolConfig, Wal};
+use homenode_topology::Topology;
+use homenode_tree::Tree;
+use homenode_txn::{Manager, TableLock};
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+/// How a database is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of the buffer pool.
+    pub pool_bytes: usize,
+    /// Lanes: one per worker or, embedded, per processor.
+    pub lanes: usize,
+    /// Sessions at once.
+    pub sessions_max: usize,
+    /// Whether a commit waits until the log is on stable storage. Without it, an operating-system crash loses commits.
+    pub sync: bool,
+    /// Where the pool's memory lies.
+    pub pool_policy: Policy,
+    /// Whether the pool asks for huge pages.
+    pub huge_pages: bool,
+    /// Log bytes after which a checkpoint begins.
+    pub checkpoint_log_bytes: u64,
+    /// Bytes of the log's buffer in memory.
+    pub log_buffer_bytes: usize,
+    /// Bytes of a log segment.
+    pub log_segment_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            pool_bytes: 256 << 20,
+            lanes: homenode_platform::thread::available_cpus(),
+            sessions_max: 1024,
+            sync: true,
+            pool_policy: Policy::Interleave,
+            huge_pages: true,
+            checkpoint_log_bytes: 1 << 30,
+            log_buffer_bytes: 16 << 20,
+            log_segment_bytes: 64 << 20,
+        }
+    }
+}
+
+/// One lane: what a worker writes and nobody else does.
+pub(crate) struct Lane {
+    pub undo: UndoLog,
+    pub stats: LaneStats,
+}
+
+/// The catalog: definitions as published, and the tree that keeps them.
+pub(crate) struct Catalog {
+    pub tree: Tree,
+    version: CachePadded<AtomicU64>,
+    current: Mutex<Arc<Definitions>>,
+    /// Held by the one transaction that changes definitions.
+    pub lock: Arc<TableLock>,
+    next_oid: AtomicU32,
+    locks: Mutex<HashMap<u32, Arc<TableLock>>>,
+}
+
+impl Catalog {
+    /// Counts published changes.
+    pub fn version(&self) -> u64 {
+        self.version.0.load(Ordering::Acquire)
+    }
+
+    /// The published definitions and their version.
+    pub fn current(&self) -> (Arc<Definitions>, u64) {
+        let current = self.current.lock();
+        (current.clone(), self.version())
+    }
+
+    /// Publishes what `change` makes of the definitions.
+    pub fn publish(&self, change: impl FnOnce(&mut Definitions)) {
+        let mut current = self.current.lock();
+        let mut definitions = Definitions::clone(&current);
+        change(&mut definitions);
+        *current = Arc::new(definitions);
+        self.version.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A new object number.
+    pub fn new_oid(&self) -> u32 {
+        self.next_oid.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Notes that an object number is taken.
+    pub fn note_oid(&self, oid: u32) {
+        self.next_oid.fetch_max(oid + 1, Ordering::Relaxed);
+    }
+
+    pub fn next_oid(&self) -> u32 {
+        self.next_oid.load(Ordering::Relaxed)
+    }
+
+    /// The lock of table `oid`, the same for all its definitions.
+    pub fn table_lock(&self, oid: u32) -> Arc<TableLock> {
+        self.locks.lock().entry(oid).or_default().clone()
+    }
+}
+
+/// What all sessions share.
+pub struct Inner {
+    pub(crate) dir: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) txns: Manager,
+    pub(crate) lanes: Box<[CachePadded<Lane>]>,
+    pub(crate) catalog: Catalog,
+    pub(crate) sequences: Sequences,
+    pub(crate) sessions: Sessions,
+    pub(crate) checkpoints: housekeeping::Checkpoints,
+    /// Roots of the trees that exist: a purge that comes late must not touch the pages of one that is gone.
+    pub(crate) live_trees: Mutex<HashSet<PageNo>>,
+    next_lane: AtomicU64,
+    stopping: AtomicBool,
+    closing: AtomicBool,
+    threads: Mutex<Vec<JoinHandle>>,
+    _folder: FolderLock,
+}
+
+impl Inner {
+    /// Whether the database is being closed.
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Whether the background threads shall stop.
+    pub(crate) fn closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    /// Builds a table for use from its definition.
+    pub(crate) fn table(&self, definition: TableDefinition) -> Arc<Table> {
+        let lock = self.catalog.table_lock(definition.oid);
+        let tree = |id, root| Tree::open(self.pool.clone(), self.log.clone(), id, root);
+        let types: Vec<_> = definition.columns.iter().map(|column| column.ty).collect();
+        let indexes = definition.indexes.iter().map(|index| {
+            Arc::new(Index { definition: index.clone(), tree: tree(index.oid, index.root) })
+        });
+        Arc::new(Table {
+            layout: homenode_types::RowLayout::new(&types),
+            indexes: indexes.collect(),
+            tree: tree(definition.oid, definition.root),
+            version: lock.version(),
+            lock,
+            row_ids: Arc::new(RowIds::new(self.lanes.len())),
+            definition,
+        })
+    }
+}
+
+/// The pool's view of the log.
+struct PoolWal(Arc<Log>);
+
+impl Wal for PoolWal {
+    fn flush_to(&self, lsn: u64) {
+        self.0.wait_durable(lsn);
+    }
+
+    fn log_images(&self, pages: &[(PageNo, &[u8])]) -> u64 {
+        let numbers: Vec<[u8; 8]> = pages.iter().map(|(page, _)| page.to_le_bytes()).collect();
+        let mut parts: Vec<&[u8]> = Vec::with_capacity(pages.len() * 2);
+        for (number, (_, bytes)) in numbers.iter().zip(pages) {
+            parts.push(number);
+            parts.push(bytes);
+        }
+        self.0.append(0, record::KIND_IMAGES, &parts).end
+    }
+
+    fn tail(&self) -> u64 {
+        self.0.tail()
+    }
+}
+
+/// An open database.
+///
+/// Cheap to clone; the last clone and session that goes away closes it, as [`Database::close`] does on purpose.
+///
+/// ```no_run
+/// use homenode_engine::{Database, Isolation};
+///
+/// let database = Database::open("folder")?;
+/// let mut session = database.session()?;
+/// session.begin(Isolation::ReadCommitted, false)?;
+/// session.commit()?;
+/// # Ok::<(), homenode_types::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Database {
+    pub(crate) inner: Arc<Inner>,
+    closer: Arc<Closer>,
+}
+
+struct Closer(Weak<Inner>);
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.upgrade() {
+            // Nobody is there to tell; what is lost is only the shorter recovery.
+            let _ = close(&inner);
+        }
+    }
+}
+
+impl Database {
+    /// Opens the database in folder `path`, creating it if there is none.
+    ///
+    /// # Errors
+    /// 55006 when another process has it open; XX001 when it is damaged; 0A000 when it is of a newer version; 58030.
+    pub fn open(path: impl AsRef<Path>) -> Result<Database> {
+        Database::open_with(path, Options::default())
+    }
+
+    /// As [`Database::open`], with options.
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Database> {
+        let dir = path.as_ref().to_owned();
+        fs::create_dir_all(&dir).sql()?;
+        let folder = FolderLock::take(&dir).sql()?;
+        let topology = Arc::new(Topology::discover());
+        let log_config = LogConfig {
+            buffer_bytes: options.log_buffer_bytes,
+            segment_bytes: options.log_segment_bytes,
+            insert_slots: (options.lanes * 2).max(8),
+            sync: options.sync,
+            ..LogConfig::new(&dir)
+        };
+        let control = control::read(&dir).sql()?;
+        let plan = recovery::Plan::make(&dir, control.as_ref())?;
+        let log = match control {
+            None => Log::create(log_config).sql()?,
+            Some(_) => Log::open_at(log_config, plan.log_end).sql()?,
+        };
+        let file = File::open(&dir.join("pages"), &OpenOptions::new().read(true).write(true).create(true)).sql()?;
+        let pool_config = PoolConfig {
+            partitions: options.lanes,
+            huge_pages: options.huge_pages,
+            policy: options.pool_policy.clone(),
+            ..PoolConfig::new(options.pool_bytes)
+        };
+        let pool = Pool::new(pool_config, file, Arc::new(PoolWal(log.clone())), &topology).sql()?;
+        let recovered = recovery::run(&dir, plan, &pool, &log, options.lanes)?;
+        let catalog_tree = match recovered.catalog_root {
+            Some(root) => Tree::open(pool.clone(), log.clone(), CATALOG_TREE_ID, root),
+            None => Tree::create(pool.clone(), log.clone(), 0, CATALOG_TREE_ID).sql()?,
+        };
+        let inner = Arc::new(Inner {
+            dir,
+            topology,
+            txns: Manager::new(options.lanes, options.sessions_max, recovered.next_seq, recovered.clock),
+            lanes: (0..options.lanes)
+                .map(|_| CachePadded(Lane { undo: UndoLog::new(), stats: LaneStats::default() }))
+                .collect(),
+            catalog: Catalog {
+                tree: catalog_tree,
+                version: CachePadded(AtomicU64::new(1)),
+                current: Mutex::new(Arc::default()),
+                lock: Arc::new(TableLock::new()),
+                next_oid: AtomicU32::new(recovered.next_oid),
+                locks: Mutex::new(HashMap::new()),
+            },
+            sequences: Sequences::new(recovered.sequences),
+            sessions: Sessions::default(),
+            checkpoints: housekeeping::Checkpoints::new(recovered.redo_start),
+            next_lane: AtomicU64::new(0),
+            live_trees: Mutex::new(HashSet::new()),
+            stopping: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            threads: Mutex::new(Vec::new()),
+            _folder: folder,
+            pool,
+            log,
+            options,
+        });
+        recovery::take_back_losers(&inner, &recovered.losers)?;
+        crate::ddl::load_catalog(&inner)?;
+        housekeeping::checkpoint(&inner)?;
+        *inner.threads.lock() = housekeeping::start(&inner);
+        Ok(Database { closer: Arc::new(Closer(Arc::downgrade(&inner))), inner })
+    }
+
+    /// A new session, on the lane that comes next in turn.
+    ///
+    /// # Errors
+    /// 53300 when [`Options::sessions_max`] are open.
+    pub fn session(&self) -> Result<Session> {
+        let turn = self.inner.next_lane.fetch_add(1, Ordering::Relaxed) as usize;
+        Session::new(self.inner.clone(), turn % self.inner.lanes.len())
+    }
+
+    /// A new session on `lane` (taken modulo the number of lanes).
+    ///
+    /// # Errors
+    /// As [`Database::session`].
+    pub fn session_on(&self, lane: usize) -> Result<Session> {
+        Session::new(self.inner.clone(), lane % self.inner.lanes.len())
+    }
+
+    /// Writes all changed pages, so that a recovery would begin here.
+    ///
+    /// # Errors
+    /// 53100, 58030.
+    pub fn checkpoint(&self) -> Result<()> {
+        housekeeping::checkpoint(&self.inner)
+    }
+
+    /// Tells every session that the database is going down: their statements and waits end with 57P01.
+    pub fn stop_sessions(&self) {
+        self.inner.stopping.store(true, Ordering::SeqCst);
+        for (_, slot) in self.inner.txns.slots().iter() {
+            slot.cancel();
+        }
+    }
+
+    /// Closes the database: stops the background threads, writes a checkpoint, marks the folder as cleanly shut down. Sessions that
+    /// are still open only get errors.
+    ///
+    /// # Errors
+    /// Those of the checkpoint; nothing that was committed is lost.
+    pub fn close(self) -> Result<()> {
+        close(&self.inner)
+    }
+
+    /// The machine.
+    pub fn topology(&self) -> &Topology {
+        &self.inner.topology
+    }
+
+    /// The buffer pool.
+    pub fn pool(&self) -> &Pool {
+        &self.inner.pool
+    }
+
+    /// The log.
+    pub fn log(&self) -> &Log {
+        &self.inner.log
+    }
+
+    /// Number of lanes.
+    pub fn lanes(&self) -> usize {
+        self.inner.lanes.len()
+    }
+
+    /// The options that it was opened with.
+    pub fn options(&self) -> &Options {
+        &self.inner.options
+    }
+
+    /// The data folder.
+    pub fn folder(&self) -> &Path {
+        &self.inner.dir
+    }
+}
+
+/// Number of the catalog's tree.
+const CATALOG_TREE_ID: u32 = 1;
+
+fn close(inner: &Arc<Inner>) -> Result<()> {
+    inner.stopping.store(true, Ordering::SeqCst);
+    if inner.closing.swap(true, Ordering::SeqCst) {
+        return Ok(());
+    }
+    housekeeping::wake(inner);
+    let threads = std::mem::take(&mut *inner.threads.lock());
+    for thread in threads {
+        thread.join();
+    }
+    let result = housekeeping::final_checkpoint(inner);
+    inner.pool.shutdown();
+    inner.log.shutdown();
+    result
+}

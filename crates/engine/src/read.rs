@@ -1,0 +1,458 @@
+//! Which rows does a snapshot see? By key, by range, by index, and in parallel.
+//!
+//! A scan copies one leaf at a time (validated, no latch held between calls) and works out of the copy; the rows that need it
+//! are followed into undo one by one.
+
+use crate::catalog::{Index, Table};
+use crate::database::Inner;
+use crate::error::{Error, Result, SqlState, Storage};
+use crate::session::{Isolation, Session};
+use crate::stats::Counter;
+use crate::undo::{self, UndoKind};
+use homenode_platform::sync::Mutex;
+use homenode_platform::thread;
+use homenode_tree::{Cursor, Direction, Header, LeafCopy, Tree};
+use homenode_txn::{Seen, TxnId, is_tombstone};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// A range of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    /// Where it begins.
+    pub lower: Bound<Vec<u8>>,
+    /// Where it ends.
+    pub upper: Bound<Vec<u8>>,
+}
+
+impl KeyRange {
+    /// All keys.
+    pub fn all() -> KeyRange {
+        KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded }
+    }
+
+    fn contains_upper(&self, key: &[u8]) -> bool {
+        match &self.upper {
+            Bound::Unbounded => true,
+            Bound::Included(upper) => key <= &upper[..],
+            Bound::Excluded(upper) => key < &upper[..],
+        }
+    }
+
+    fn contains_lower(&self, key: &[u8]) -> bool {
+        match &self.lower {
+            Bound::Unbounded => true,
+            Bound::Included(lower) => key >= &lower[..],
+            Bound::Excluded(lower) => key > &lower[..],
+        }
+    }
+}
+
+/// Slots of a leaf that are still to be looked at.
+struct Place {
+    next: usize,
+    end: usize,
+}
+
+/// Walks the entries of a range, leaf by leaf, whoever wrote them.
+struct Walk {
+    tree: Tree,
+    cursor: Cursor,
+    range: KeyRange,
+    reverse: bool,
+    place: Place,
+    key: Vec<u8>,
+    done: bool,
+}
+
+impl Walk {
+    fn new(tree: &Tree, range: KeyRange, reverse: bool) -> Walk {
+        let mut cursor = tree.cursor();
+        let (bound, direction) =
+            if reverse { (&range.upper, Direction::Backward) } else { (&range.lower, Direction::Forward) };
+        cursor.seek(bound.as_ref().map(Vec::as_slice), direction);
+        Walk { tree: tree.clone(), cursor, range, reverse, place: Place { next: 0, end: 0 }, key: Vec::new(), done: false }
+    }
+
+    /// The next entry's slot in the cursor's leaf, with its key in `self.key`; None at the end of the range.
+    fn next(&mut self) -> Result<Option<usize>> {
+        loop {
+            if self.done {
+                return Ok(None);
+            }
+            if self.place.next == self.place.end {
+                match self.cursor.next_leaf(&self.tree).sql()? {
+                    Some(leaf) => self.place = Place { next: 0, end: leaf.count() },
+                    None => self.done = true,
+                }
+                continue;
+            }
+            let slot = if self.reverse {
+                self.place.end -= 1;
+                self.place.end
+            } else {
+                self.place.next += 1;
+                self.place.next - 1
+            };
+            self.key.clear();
+            self.cursor.leaf().key(slot, &mut self.key);
+            let (begun, ended) = if self.reverse {
+                (self.range.contains_upper(&self.key), !self.range.contains_lower(&self.key))
+            } else {
+                (self.range.contains_lower(&self.key), !self.range.contains_upper(&self.key))
+            };
+            if ended {
+                self.done = true;
+            } else if begun {
+                return Ok(Some(slot));
+            }
+        }
+    }
+
+    fn leaf(&self) -> &LeafCopy {
+        self.cursor.leaf()
+    }
+}
+
+/// The rows of a range that a snapshot sees, in key order.
+pub struct Scan {
+    walk: Walk,
+    snapshot: u64,
+    row: Vec<u8>,
+}
+
+impl Scan {
+    fn new(tree: &Tree, range: KeyRange, reverse: bool, snapshot: u64) -> Scan {
+        Scan { walk: Walk::new(tree, range, reverse), snapshot, row: Vec::new() }
+    }
+
+    /// The next row: its key and its bytes.
+    ///
+    /// # Errors
+    /// Those of reading pages.
+    pub fn next(&mut self, session: &mut Session) -> Result<Option<(&[u8], &[u8])>> {
+        while let Some(slot) = self.walk.next()? {
+            let header = self.walk.leaf().header(slot);
+            let writer = TxnId::from_writer(header.writer);
+            if session.db.txns.settled(writer) {
+                if is_tombstone(header.writer) {
+                    continue;
+                }
+                return Ok(Some((&self.walk.key, self.walk.leaf().value(slot))));
+            }
+            self.row.clear();
+            self.row.extend_from_slice(self.walk.leaf().value(slot));
+            let found = match session.resolve(header, self.snapshot, &mut self.row)? {
+                Some(found) => found,
+                // The copy is older than a version chain that was recycled since: read the row as it is now.
+                None => session.read_version(&self.walk.tree, &self.walk.key, self.snapshot, &mut self.row)?,
+            };
+            if found {
+                return Ok(Some((&self.walk.key, &self.row)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The rows of a table by an index's order.
+pub struct IndexScan {
+    entries: Scan,
+    table: Tree,
+    row_key: Vec<u8>,
+    row: Vec<u8>,
+}
+
+impl IndexScan {
+    /// The next row: its key in the table and its bytes.
+    ///
+    /// # Errors
+    /// Those of reading pages.
+    pub fn next(&mut self, session: &mut Session) -> Result<Option<(&[u8], &[u8])>> {
+        loop {
+            let snapshot = self.entries.snapshot;
+            let Some((_, row_key)) = self.entries.next(session)? else { return Ok(None) };
+            self.row_key.clear();
+            self.row_key.extend_from_slice(row_key);
+            if session.read_version(&self.table, &self.row_key, snapshot, &mut self.row)? {
+                return Ok(Some((&self.row_key, &self.row)));
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Reads the row under `key` that the snapshot sees into `out`; false when there is none.
+    ///
+    /// # Errors
+    /// Those of reading pages.
+    pub fn get(&mut self, table: &Table, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        self.use_table(table)?;
+        let snapshot = self.snapshot();
+        self.note_read(&table.tree, key, Some(key));
+        self.count_fetch();
+        self.read_version(&table.tree, key, snapshot, out)
+    }
+
+    /// As [`Session::get`], for a READ COMMITTED statement that reads this one row and nothing else: it needs no snapshot, since
+    /// whatever is committed at the moment of reading is what a snapshot taken now would show. It writes no line that another core reads.
+    ///
+    /// # Errors
+    /// Those of reading pages.
+    pub fn get_single(&mut self, table: &Table, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        if self.txn.isolation != Isolation::ReadCommitted {
+            return self.get(table, key, out);
+        }
+        self.use_table(table)?;
+        self.count_fetch();
+        self.read_newest(&table.tree, key, out)
+    }
+
+    fn count_fetch(&self) {
+        self.db.lanes[self.lane].stats.add(Counter::RowsFetched, 1);
+    }
+
+    /// Reads the rows of a range in key order, or backwards.
+    ///
+    /// # Errors
+    /// Those of waiting for the table.
+    pub fn scan(&mut self, table: &Table, range: KeyRange, reverse: bool) -> Result<Scan> {
+        self.use_table(table)?;
+        let snapshot = self.snapshot();
+        self.note_range(&table.tree, &range);
+        Ok(Scan::new(&table.tree, range, reverse, snapshot))
+    }
+
+    /// Reads the rows of a range of an index's keys, in their order or backwards.
+    ///
+    /// # Errors
+    /// 40001 when the snapshot is older than the index; those of waiting for the table.
+    pub fn index_scan(&mut self, table: &Table, index: &Index, range: KeyRange, reverse: bool) -> Result<IndexScan> {
+        self.use_table(table)?;
+        let snapshot = self.snapshot();
+        if snapshot < index.valid_from {
+            return Err(Error::new(
+                SqlState::SERIALIZATION_FAILURE,
+                format!("index \"{}\" is newer than this transaction's snapshot", index.name),
+            ));
+        }
+        self.note_range(&index.tree, &range);
+        Ok(IndexScan {
+            entries: Scan::new(&index.tree, range, reverse, snapshot),
+            table: table.tree.clone(),
+            row_key: Vec::new(),
+            row: Vec::new(),
+        })
+    }
+
+    fn note_range(&mut self, tree: &Tree, range: &KeyRange) {
+        if self.txn.isolation != Isolation::Serializable {
+            return;
+        }
+        let lower = match &range.lower {
+            Bound::Included(lower) | Bound::Excluded(lower) => &lower[..],
+            Bound::Unbounded => &[],
+        };
+        let upper = match &range.upper {
+            Bound::Included(upper) | Bound::Excluded(upper) => Some(&upper[..]),
+            Bound::Unbounded => None,
+        };
+        self.note_read(tree, lower, upper);
+    }
+
+    /// Prepares a scan of the whole table by several threads, each with some of the ranges.
+    ///
+    /// # Errors
+    /// Those of waiting for the table and of reading pages.
+    pub fn parallel(&mut self, table: &Table, parts: usize) -> Result<ParallelScan> {
+        self.use_table(table)?;
+        let snapshot = self.snapshot();
+        self.note_range(&table.tree, &KeyRange::all());
+        let keys = table.tree.split_keys(parts).sql()?;
+        let mut lower = Bound::Unbounded;
+        let mut ranges = Vec::with_capacity(keys.len() + 1);
+        for key in keys {
+            ranges.push(KeyRange { lower, upper: Bound::Excluded(key.clone()) });
+            lower = Bound::Included(key);
+        }
+        ranges.push(KeyRange { lower, upper: Bound::Unbounded });
+        let reader = Reader {
+            db: self.db.clone(),
+            tree: table.tree.clone(),
+            me: self.txn.id,
+            slot: self.slot,
+            snapshot,
+            depends_on: 0,
+            floors: self.db.txns.floors(),
+        };
+        Ok(ParallelScan { ranges, reader })
+    }
+
+    /// What a [`Reader`] has read is durable once the log is flushed to `lsn`; [`Session::end_statement`] waits for it.
+    pub fn note_dependency(&mut self, lsn: u64) {
+        self.txn.read_depends_on = self.txn.read_depends_on.max(lsn);
+    }
+}
+
+/// A scan that is dealt out to threads.
+pub struct ParallelScan {
+    /// Ranges that together are the table, in key order.
+    pub ranges: Vec<KeyRange>,
+    /// What each thread reads with.
+    pub reader: Reader,
+}
+
+/// Reads a session's snapshot on another thread. The session outlives it: its snapshot is what keeps the versions.
+#[derive(Clone)]
+pub struct Reader {
+    db: Arc<Inner>,
+    tree: Tree,
+    me: TxnId,
+    slot: usize,
+    snapshot: u64,
+    depends_on: u64,
+    floors: Vec<u64>,
+}
+
+impl Reader {
+    /// Calls `each` with every visible row of the range, until it says false.
+    ///
+    /// # Errors
+    /// Those of reading pages and of `each`; 57014.
+    pub fn scan(&mut self, range: KeyRange, each: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<()> {
+        let mut cursor = self.tree.cursor();
+        cursor.seek(range.lower.as_ref().map(Vec::as_slice), Direction::Forward);
+        let mut key = Vec::new();
+        let mut row = Vec::new();
+        while let Some(leaf) = cursor.next_leaf(&self.tree).sql()? {
+            if self.db.txns.slot(self.slot).cancelled() {
+                return Err(Error::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"));
+            }
+            let count = leaf.count();
+            if count == 0 {
+                continue;
+            }
+            // Ranges begin and end at leaf borders as they were; only a leaf that changed since reaches over them.
+            let inside = self.leaf_is_inside(leaf, count, &range, &mut key);
+            for slot in 0..count {
+                if !inside {
+                    key.clear();
+                    leaf.key(slot, &mut key);
+                    if !range.contains_upper(&key) {
+                        return Ok(());
+                    }
+                    if !range.contains_lower(&key) {
+                        continue;
+                    }
+                }
+                let header = leaf.header(slot);
+                let go_on = if self.is_settled(header.writer) {
+                    is_tombstone(header.writer) || each(leaf.value(slot))?
+                } else {
+                    row.clear();
+                    row.extend_from_slice(leaf.value(slot));
+                    !self.resolve(header, &mut row)? || each(&row)?
+                };
+                if !go_on {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was read is durable once the log is flushed to here (see [`Session::note_dependency`]).
+    pub fn depends_on(&self) -> u64 {
+        self.depends_on
+    }
+
+    fn leaf_is_inside(&self, leaf: &LeafCopy, count: usize, range: &KeyRange, key: &mut Vec<u8>) -> bool {
+        key.clear();
+        leaf.key(0, key);
+        if !range.contains_lower(key) {
+            return false;
+        }
+        key.clear();
+        leaf.key(count - 1, key);
+        range.contains_upper(key)
+    }
+
+    #[inline]
+    fn is_settled(&self, writer: u64) -> bool {
+        let txn = TxnId::from_writer(writer);
+        self.floors.get(txn.lane()).is_none_or(|&floor| txn.seq() < floor)
+    }
+
+    fn resolve(&mut self, mut header: Header, value: &mut Vec<u8>) -> Result<bool> {
+        let mut bytes = Vec::new();
+        loop {
+            let writer = TxnId::from_writer(header.writer);
+            match self.db.txns.sees(writer, self.me, Some(self.snapshot), self.db.log.durable()) {
+                Seen::Visible => return Ok(!is_tombstone(header.writer)),
+                Seen::VisibleAt(lsn) => {
+                    self.depends_on = self.depends_on.max(lsn);
+                    return Ok(!is_tombstone(header.writer));
+                }
+                Seen::Older if header.undo == 0 => return Ok(false),
+                Seen::Older => {
+                    // The session's snapshot was published before the leaf was copied, so the record is there.
+                    let record = undo::read(&self.db.pool, header.undo, &mut bytes)?;
+                    let record = record.filter(|record| record.txn == writer);
+                    let record = record.ok_or_else(|| Error::internal("an undo record that a snapshot needs is gone"))?;
+                    if record.kind == UndoKind::Insert {
+                        return Ok(false);
+                    }
+                    if !record.apply(value) {
+                        return Err(Error::internal("an undo record does not fit its row"));
+                    }
+                    header = Header { writer: record.old_writer, undo: record.old_undo };
+                }
+            }
+        }
+    }
+}
+
+/// Runs `work` for each item, on as many threads as there are processors, the caller's among them; results in the items' order.
+///
+/// # Errors
+/// The first error of any of them.
+pub fn run_parallel<I: Send + 'static, T: Send + 'static>(
+    items: Vec<I>,
+    work: impl Fn(I) -> Result<T> + Send + Sync + 'static,
+) -> Result<Vec<T>> {
+    let threads = thread::available_cpus().min(items.len()).max(1);
+    let count = items.len();
+    let queue = Arc::new(Mutex::new(items.into_iter().enumerate().rev().collect::<Vec<_>>()));
+    let results = Arc::new(Mutex::new((0..count).map(|_| None).collect::<Vec<Option<Result<T>>>>()));
+    let work = Arc::new(work);
+    let run = {
+        let (queue, results) = (queue.clone(), results.clone());
+        move || {
+            loop {
+                let Some((at, item)) = queue.lock().pop() else { return };
+                let result = work(item);
+                let failed = result.is_err();
+                results.lock()[at] = Some(result);
+                if failed {
+                    queue.lock().clear();
+                }
+            }
+        }
+    };
+    let helpers: Vec<_> = (1..threads).map(|_| thread::spawn("homenode-scan", run.clone())).collect();
+    run();
+    for helper in helpers {
+        helper.join();
+    }
+    let results = std::mem::take(&mut *results.lock());
+    let failed = results.iter().position(|result| matches!(result, Some(Err(_))));
+    let mut values = Vec::with_capacity(count);
+    for (at, result) in results.into_iter().enumerate() {
+        match result {
+            Some(Ok(value)) => values.push(value),
+            Some(Err(error)) if Some(at) == failed => return Err(error),
+            _ => continue,
+        }
+    }
+    Ok(values)
+}

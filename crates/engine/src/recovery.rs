@@ -1,0 +1,320 @@
+//! How does the database come back after a crash? Analysis, redo by page in parallel, taking back losers.
+//!
+//! 1. *Analysis*: one reading of the log from the checkpoint on tells which transactions ended, which changes of the others have
+//!    to be taken back, which pages are in use, and where the log ends.
+//! 2. *Redo*: every worker reads the log again and applies what concerns its share of the pages, in log order. A page's own LSN
+//!    tells what it has already. A page that was torn, being written when the crash came, has an image in the log from just before.
+//! 3. *Undo*: the losers' changes are taken back by key, from their log records, newest first. The undo pages are not used: they
+//!    weren't logged and are free again.
+
+use crate::database::Inner;
+use crate::error::{Error, Result, SqlState, Storage};
+use crate::housekeeping::CheckpointState;
+use crate::record::*;
+use crate::sequence::{self, SequenceState};
+use crate::undo::UndoRecord;
+use homenode_log::{self as log, Log, Lsn, control::Control};
+use homenode_platform::sync::Mutex;
+use homenode_platform::thread;
+use homenode_pool::{PAGE_BYTES, PageNo, Pool};
+use homenode_tree::{self as tree, KIND_BULK, KIND_SMO};
+use homenode_txn::TxnId;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A transaction that did not end, with the log records of its changes that still stand, oldest first.
+pub(crate) struct Loser {
+    txn: TxnId,
+    changes: Vec<Lsn>,
+}
+
+/// What the analysis found.
+pub(crate) struct Plan {
+    state: CheckpointState,
+    scan_start: Lsn,
+    /// Where the log goes on.
+    pub log_end: Lsn,
+    running: BTreeMap<u64, Vec<Lsn>>,
+    space: Vec<SpaceChange>,
+    /// When a page was last given back: what happened to it before is of no interest, and may not fit what is in the file.
+    freed: HashMap<PageNo, Lsn>,
+    highest_seq: u64,
+    commits: u64,
+    sequences: HashMap<u32, SequenceState>,
+    /// Whether there is anything to redo.
+    records: u64,
+}
+
+enum SpaceChange {
+    Used(PageNo),
+    Free(PageNo),
+}
+
+/// What the database starts with.
+pub(crate) struct Recovered {
+    pub catalog_root: Option<PageNo>,
+    pub next_oid: u32,
+    pub next_seq: u64,
+    pub clock: u64,
+    pub redo_start: Lsn,
+    pub sequences: HashMap<u32, SequenceState>,
+    pub losers: Vec<Loser>,
+}
+
+impl Plan {
+    /// Reads the log. Without a control file the database is new and there is nothing to read.
+    pub fn make(dir: &Path, control: Option<&Control>) -> Result<Plan> {
+        let mut plan = Plan {
+            state: CheckpointState::default(),
+            scan_start: 0,
+            log_end: 0,
+            running: BTreeMap::new(),
+            space: Vec::new(),
+            freed: HashMap::new(),
+            highest_seq: 0,
+            commits: 0,
+            sequences: HashMap::new(),
+            records: 0,
+        };
+        let Some(control) = control else { return Ok(plan) };
+        plan.state = CheckpointState::decode(&control.checkpoint).ok_or_else(|| damaged("the control file's checkpoint"))?;
+        plan.scan_start = control.checkpoint_lsn;
+        plan.sequences = plan.state.sequences.iter().copied().collect();
+        let mut reader = log::scan(dir, plan.scan_start).sql()?;
+        while let Some(record) = reader.next_record().sql()? {
+            plan.analyse(record.start, record.kind, record.payload)?;
+        }
+        plan.log_end = reader.end();
+        Ok(plan)
+    }
+
+    fn analyse(&mut self, start: Lsn, kind: u8, payload: &[u8]) -> Result<()> {
+        self.records += 1;
+        match kind {
+            KIND_ROW => {
+                let (_, tail) = tree::ops(payload).sql()?;
+                let record = UndoRecord::decode(tail).ok_or_else(|| damaged("a row record"))?;
+                self.highest_seq = self.highest_seq.max(record.txn.seq());
+                self.running.entry(record.txn.writer()).or_default().push(start);
+            }
+            KIND_COMPENSATION => {
+                let (_, tail) = tree::ops(payload).sql()?;
+                if let Some(changes) = self.running.get_mut(&name(tail)?) {
+                    changes.pop();
+                }
+            }
+            KIND_COMMIT => {
+                self.commits += 1;
+                self.running.remove(&name(payload)?);
+            }
+            KIND_ABORT => {
+                self.running.remove(&name(payload)?);
+            }
+            KIND_SEQUENCE => {
+                let (oid, state) = sequence::decode(payload).ok_or_else(|| damaged("a sequence record"))?;
+                self.sequences.insert(oid, state);
+            }
+            KIND_FREE => {
+                for number in payload.chunks_exact(8) {
+                    self.freed(u64::from_le_bytes(number.try_into().expect("eight bytes")), start);
+                }
+            }
+            KIND_BULK => {
+                let (first, count) = tree::bulk_range(payload).sql()?;
+                self.space.extend((first..first + count).map(SpaceChange::Used));
+            }
+            KIND_SMO => {
+                let (ops, _) = tree::ops(payload).sql()?;
+                for op in ops {
+                    if op.is_format() {
+                        self.space.push(SpaceChange::Used(op.page_no));
+                    } else if op.is_free() {
+                        self.freed(op.page_no, start);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn freed(&mut self, page: PageNo, lsn: Lsn) {
+        self.space.push(SpaceChange::Free(page));
+        self.freed.insert(page, lsn);
+    }
+}
+
+fn name(bytes: &[u8]) -> Result<u64> {
+    let bytes = bytes.get(..8).ok_or_else(|| damaged("a transaction's name"))?;
+    Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+}
+
+fn damaged(what: &str) -> Error {
+    Error::new(SqlState::DATA_CORRUPTED, format!("{what} cannot be read"))
+}
+
+/// Brings the pages up to the end of the log.
+pub(crate) fn run(dir: &Path, plan: Plan, pool: &Arc<Pool>, log: &Arc<Log>, workers: usize) -> Result<Recovered> {
+    let Plan { state, scan_start, running, space, freed, highest_seq, commits, sequences, records, .. } = plan;
+    if !state.space.is_empty() {
+        pool.restore_space(&state.space).sql()?;
+    }
+    for change in space {
+        match change {
+            SpaceChange::Used(page) => pool.mark_used(page),
+            SpaceChange::Free(page) => pool.mark_free(page),
+        }
+    }
+    if records > 0 {
+        tracing::info!(records, from = state.redo_start, "recovering");
+        redo(dir, state.redo_start.max(scan_start), pool, &Arc::new(freed), workers)?;
+    }
+    let catalog_root = (state.catalog_root != 0).then_some(state.catalog_root);
+    let changed = |(txn, changes): (u64, Vec<Lsn>)| Loser { txn: TxnId::from_writer(txn), changes };
+    Ok(Recovered {
+        catalog_root,
+        next_oid: state.next_oid.max(crate::catalog::FIRST_OID),
+        next_seq: state.next_seq.max(highest_seq + 1).max(1),
+        clock: state.clock + commits + 1,
+        redo_start: log.tail(),
+        sequences,
+        losers: running.into_iter().map(changed).collect(),
+    })
+}
+
+fn redo(dir: &Path, from: Lsn, pool: &Arc<Pool>, freed: &Arc<HashMap<PageNo, Lsn>>, workers: usize) -> Result<()> {
+    let failure = Arc::new(Mutex::new(None));
+    let threads: Vec<_> = (0..workers)
+        .map(|worker| {
+            let (dir, pool, freed, failure) = (dir.to_owned(), pool.clone(), freed.clone(), failure.clone());
+            thread::spawn("homenode-redo", move || {
+                let mut redo = Redo { pool: &pool, freed: &freed, waiting_for_image: HashSet::new() };
+                if let Err(error) = redo.run(&dir, from, worker, workers) {
+                    failure.lock().get_or_insert(error);
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join();
+    }
+    let failed = failure.lock().take();
+    failed.map_or(Ok(()), Err)
+}
+
+/// One redo worker.
+struct Redo<'a> {
+    pool: &'a Pool,
+    freed: &'a HashMap<PageNo, Lsn>,
+    /// Pages that cannot be read: torn, to be repaired by an image that comes later in the log.
+    waiting_for_image: HashSet<PageNo>,
+}
+
+impl Redo<'_> {
+    fn run(&mut self, dir: &Path, from: Lsn, worker: usize, workers: usize) -> Result<()> {
+        let mine = |page: PageNo| page % workers as u64 == worker as u64;
+        let mut reader = log::scan(dir, from).sql()?;
+        while let Some(record) = reader.next_record().sql()? {
+            match record.kind {
+                KIND_ROW | KIND_COMPENSATION | KIND_PURGE | KIND_SMO => {
+                    let (ops, _) = tree::ops(record.payload).sql()?;
+                    for op in ops.iter().filter(|op| mine(op.page_no) && !self.is_past(op.page_no, record.start)) {
+                        self.apply(op, record.end)?;
+                    }
+                }
+                KIND_IMAGES => {
+                    for image in record.payload.chunks_exact(8 + PAGE_BYTES) {
+                        let page = name(image)?;
+                        if mine(page) && !self.is_past(page, record.start) {
+                            self.install(page, &image[8..])?;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        match self.waiting_for_image.iter().min() {
+            None => Ok(()),
+            Some(page) => Err(Error::new(
+                SqlState::DATA_CORRUPTED,
+                format!("page {page} is damaged and the log holds no image of it"),
+            )
+            .with_hint("Restore the data folder from a backup.")),
+        }
+    }
+
+    /// Whether a record belongs to an earlier life of the page.
+    fn is_past(&self, page: PageNo, lsn: Lsn) -> bool {
+        self.freed.get(&page).is_some_and(|&freed| lsn <= freed)
+    }
+
+    fn apply(&mut self, op: &tree::Op<'_>, lsn: Lsn) -> Result<()> {
+        if op.is_free() {
+            return Ok(());
+        }
+        if op.is_format() {
+            self.waiting_for_image.remove(&op.page_no);
+            let mut page = match self.pool.exclusive(op.page_no) {
+                Ok(page) if page.page().lsn() >= lsn => return Ok(()),
+                Ok(page) => page,
+                Err(_) => self.pool.create(op.page_no).sql()?,
+            };
+            page.mark_dirty();
+            tree::redo(&mut page.page_mut(), op).sql()?;
+            page.set_lsn(lsn);
+            return Ok(());
+        }
+        if self.waiting_for_image.contains(&op.page_no) {
+            return Ok(());
+        }
+        let mut page = match self.pool.exclusive(op.page_no) {
+            Ok(page) => page,
+            Err(error) if error.is_damage() => {
+                self.waiting_for_image.insert(op.page_no);
+                return Ok(());
+            }
+            Err(error) => return Err(error).sql(),
+        };
+        if page.page().lsn() < lsn {
+            page.mark_dirty();
+            tree::redo(&mut page.page_mut(), op).sql()?;
+            page.set_lsn(lsn);
+        }
+        Ok(())
+    }
+
+    fn install(&mut self, page_no: PageNo, image: &[u8]) -> Result<()> {
+        let mut page = match self.pool.exclusive(page_no) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.is_damage() => self.pool.create(page_no).sql()?,
+            Err(error) => return Err(error).sql(),
+        };
+        page.mark_dirty();
+        page.page_mut().write_bytes(0, image);
+        self.waiting_for_image.remove(&page_no);
+        tracing::warn!(page_no, "a torn page was repaired from the log");
+        Ok(())
+    }
+}
+
+/// Takes back what the losers changed.
+pub(crate) fn take_back_losers(db: &Arc<Inner>, losers: &[Loser]) -> Result<()> {
+    for loser in losers {
+        tracing::info!(txn = ?loser.txn, changes = loser.changes.len(), "taking back");
+        for &lsn in loser.changes.iter().rev() {
+            let payload = read_record(&db.dir, lsn)?;
+            let (_, tail) = tree::ops(&payload).sql()?;
+            let record = UndoRecord::decode(tail).ok_or_else(|| damaged("a row record"))?;
+            crate::rollback::take_back(db, 0, &record)?;
+        }
+        db.log.append(0, KIND_ABORT, &[&loser.txn.writer().to_le_bytes()]);
+    }
+    Ok(())
+}
+
+fn read_record(dir: &Path, lsn: Lsn) -> Result<Vec<u8>> {
+    let mut reader = log::scan(dir, lsn).sql()?;
+    let record = reader.next_record().sql()?.ok_or_else(|| damaged("a row record"))?;
+    Ok(record.payload.to_vec())
+}
