@@ -257,10 +257,8 @@ fn compare_other(a: ValueRef<'_>, b: ValueRef<'_>) -> Ordering {
     if let (Some(x), Some(y)) = (a.as_i64(), b.as_i64()) {
         return x.cmp(&y);
     }
-    if let (Some(x), Some(y)) = (a.instant_us(), b.instant_us()) {
-        return x.cmp(&y);
-    }
     match (a, b) {
+        (ValueRef::Date(x), ValueRef::Date(y)) => x.cmp(&y),
         (ValueRef::Bool(x), ValueRef::Bool(y)) => x.cmp(&y),
         (ValueRef::Numeric(x), ValueRef::Numeric(y)) => x.cmp(&y),
         (ValueRef::Bytea(x), ValueRef::Bytea(y)) => x.cmp(y),
@@ -268,7 +266,9 @@ fn compare_other(a: ValueRef<'_>, b: ValueRef<'_>) -> Ordering {
         (ValueRef::Interval(x), ValueRef::Interval(y)) => x.order_us().cmp(&y.order_us()),
         (ValueRef::Uuid(x), ValueRef::Uuid(y)) => x.cmp(&y),
         (ValueRef::Null, ValueRef::Null) => Ordering::Equal,
-        _ => compare_numbers(a, b).unwrap_or_else(|| a.family().cmp(&b.family())),
+        _ => compare_numbers(a, b)
+            .or_else(|| Some(a.instant_us()?.cmp(&b.instant_us()?)))
+            .unwrap_or_else(|| a.family().cmp(&b.family())),
     }
 }
 
