@@ -13,9 +13,10 @@ pub enum Policy {
     Default,
     /// The node of the CPU that touches a page first, whatever the thread's own policy says.
     Local,
-    /// Page by page over all nodes with memory.
+    /// Page by page over all nodes that have memory and CPUs: memory-only nodes, slower or faster than the rest, are to be
+    /// named or weighted (only where no node has both: all nodes with memory).
     Interleave,
-    /// Page by page over all nodes with memory, by the kernel's weights (Linux 6.9); plain interleaving before that.
+    /// Page by page over all nodes with memory, by the kernel's weights (Linux 6.9); before that as `Interleave`.
     WeightedInterleave,
     /// Only from these nodes (ascending, not none). The one policy whose refusal is an error.
     Bind(Vec<usize>),

@@ -20,7 +20,7 @@ const THREADS_PER_NODE_MAX: usize = 16;
 pub struct Prefault {
     /// Bytes that are present now.
     pub bytes: usize,
-    /// Threads that worked, the caller's among them.
+    /// Threads that worked; 1 may be the caller itself.
     pub threads: usize,
 }
 
@@ -136,7 +136,8 @@ fn crews(parts: impl Iterator<Item = (Range<usize>, Policy)>, nodes: &Nodes) -> 
     for (range, policy) in parts {
         let filled_by: Vec<usize> = match policy {
             Policy::Default | Policy::Local => vec![here],
-            Policy::Interleave | Policy::WeightedInterleave => nodes.memory.clone(),
+            Policy::Interleave => nodes.interleaved.clone(),
+            Policy::WeightedInterleave => nodes.memory.clone(),
             Policy::Bind(bound) => bound,
             Policy::Preferred(node) => vec![node],
         };
@@ -245,7 +246,10 @@ mod tests {
     #[test]
     #[cfg(all(target_os = "linux", not(homenode_lab), not(miri)))]
     fn a_far_node_is_filled_from_the_nearest_cpus() {
-        let expected = [((0..24).chain(48..72).collect(), GIB)];
+        let near: Vec<usize> = (0..24).chain(48..72).collect();
+        let interleaved = dealt("sapphire-rapids-2s-cxl", &[(0..GIB, Policy::Interleave)]);
+        assert_eq!(interleaved.len(), 2, "the far node takes no part");
+        let expected = [(near, GIB)];
         assert_eq!(
             dealt("sapphire-rapids-2s-cxl", &[(0..GIB, Policy::Bind(vec![2]))]),
             expected

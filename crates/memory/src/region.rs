@@ -268,7 +268,7 @@ fn apply(
     let asked = match policy {
         Policy::Default => set(Mode::Default, &[]),
         Policy::Local => set(Mode::Local, &[]),
-        Policy::Interleave => set(Mode::Interleave, &nodes.memory),
+        Policy::Interleave => set(Mode::Interleave, &nodes.interleaved),
         Policy::WeightedInterleave => set(Mode::WeightedInterleave, &nodes.memory),
         Policy::Bind(bound) => set(Mode::Bind, bound),
         Policy::Preferred(node) => set(Mode::Preferred, &[*node]),
@@ -278,7 +278,7 @@ fn apply(
         (Ok(()), _) => Ok(Placement::Applied(policy.clone())),
         // Before Linux 6.9 the mode is unknown.
         (Err(Refusal::NotUnderstood), Policy::WeightedInterleave) => {
-            match set(Mode::Interleave, &nodes.memory) {
+            match set(Mode::Interleave, &nodes.interleaved) {
                 Ok(()) => Ok(Placement::Applied(Policy::Interleave)),
                 Err(refusal) => Ok(Placement::Refused(policy.clone(), refusal)),
             }
@@ -300,6 +300,8 @@ pub(crate) struct Nodes {
     pub(crate) single: bool,
     /// Nodes that give memory to this process.
     pub(crate) memory: Vec<usize>,
+    /// Those of them that plain interleaving is over.
+    pub(crate) interleaved: Vec<usize>,
     /// For every node: its number, and the usable CPUs nearest to it (its own, unless it has none).
     pub(crate) cpus: Vec<(usize, Vec<usize>)>,
 }
@@ -319,10 +321,22 @@ impl Nodes {
                 .find(|cpus| !cpus.is_empty())
                 .unwrap_or_default()
         };
+        let memory = topology.memory_nodes();
+        let with_cpus: Vec<usize> = memory
+            .iter()
+            .filter(|n| !n.cpus.is_empty())
+            .map(|n| n.id)
+            .collect();
+        let memory: Vec<usize> = memory.iter().map(|node| node.id).collect();
         Nodes {
             uniform: topology.is_uniform(),
             single: topology.nodes().len() == 1,
-            memory: topology.memory_nodes().iter().map(|node| node.id).collect(),
+            interleaved: if with_cpus.is_empty() {
+                memory.clone()
+            } else {
+                with_cpus
+            },
+            memory,
             cpus: topology
                 .nodes()
                 .iter()

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::{Capture, TopologyError};
 
@@ -147,7 +148,8 @@ pub struct Topology {
     pub(crate) devices: Vec<BlockDevice>,
     pub(crate) settings: Settings,
     pub(crate) notes: Vec<Note>,
-    pub(crate) capture: Capture,
+    /// Shared by copies of the topology: a few thousand small texts on a large machine.
+    pub(crate) capture: Arc<Capture>,
 }
 
 impl Topology {

@@ -1,6 +1,7 @@
 //! What do the gathered files say? Builds the topology out of a capture, with an assumption and a note for every gap.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::model::{
     BlockDevice, Cpu, HugePagePool, L3Group, Node, Note, Problem, Settings, Topology,
@@ -62,7 +63,7 @@ impl Topology {
             devices,
             settings,
             notes,
-            capture,
+            capture: Arc::new(capture),
         }
     }
 }
