@@ -111,8 +111,12 @@ impl Cleaner {
         }
     }
 
-    fn note(&self, result: Result<(), PoolError>) {
-        *self.last_error.lock() = match result {
+    /// Writes the batch and remembers whether that worked.
+    fn write(&self, batch: &mut Batch<'_, '_>) {
+        if batch.is_empty() {
+            return;
+        }
+        *self.last_error.lock() = match batch.write() {
             Err(PoolError::Write { source, .. }) => Some(source),
             _ => None,
         };
@@ -229,12 +233,12 @@ impl Pool {
                 continue;
             }
             if batch.is_full() {
-                cleaner.note(batch.write());
+                cleaner.write(&mut batch);
             }
             batch.add(frame, page_no, false);
             next = self.add_neighbours(&mut batch, page_no + 1);
         }
-        cleaner.note(batch.write());
+        cleaner.write(&mut batch);
         drop(batch);
         let freed = victims.drain(..).filter(|(_, f)| self.evict_to_free(partition, f)).count();
         self.frame_waits.wake(partition.node() as u64);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use homenode_memory::Policy;
 use homenode_platform::fs::File;
 use homenode_platform::sync::Mutex;
-use homenode_platform::thread;
+use homenode_platform::{task, thread};
 use homenode_platform::wait::WaitEvent;
 use homenode_topology::Topology;
 
@@ -163,7 +163,12 @@ impl Pool {
     pub fn shared(&self, page_no: PageNo) -> Result<Shared<'_>, PoolError> {
         loop {
             let frame = self.resident(page_no)?;
-            frame.latch().lock_shared();
+            if !frame.latch().try_lock_shared() {
+                if frame.page_no() != page_no {
+                    continue;
+                }
+                frame.latch().lock_shared();
+            }
             if frame.page_no() == page_no {
                 return Ok(Shared { frame, page_no });
             }
@@ -183,7 +188,13 @@ impl Pool {
     }
 
     fn latch_exclusive<'p>(&'p self, frame: &'p Frame, page_no: PageNo) -> Option<Exclusive<'p>> {
-        frame.latch().lock_exclusive();
+        if !frame.latch().try_lock_exclusive() {
+            // Queueing for a frame that holds another page by now could close a circle of waits.
+            if frame.page_no() != page_no {
+                return None;
+            }
+            frame.latch().lock_exclusive();
+        }
         if frame.page_no() == page_no {
             return Some(Exclusive { pool: self, frame, page_no, changed: false });
         }
@@ -322,8 +333,7 @@ impl Pool {
                 let partition = &self.partitions[frame.partition()];
                 bump(&partition.counters.taken, 1);
                 bump(&partition.counters.borrowed, u64::from(partition.id() != home.id()));
-                // A task with an outdated entry may hold it for a moment.
-                frame.latch().lock_exclusive();
+                latch_unwanted(frame);
                 return Ok(frame);
             }
             bump(&home.counters.frame_waits, 1);
@@ -350,7 +360,7 @@ impl Pool {
 
     fn evict_near<'p>(&'p self, first: &'p Partition) -> Option<&'p Frame> {
         /// Steps of 64 frames before the cleaner is a better idea than looking on.
-        const STEPS_MAX: usize = 32;
+        const STEPS_MAX: usize = 8;
         self.near(first).find_map(|partition| {
             let turns = 2 * partition.frames().len().div_ceil(crate::partition::SWEEP);
             (0..turns.min(STEPS_MAX)).find_map(|_| {
@@ -420,7 +430,7 @@ impl Pool {
         frame.touch();
         frame.set_page_no(page_no);
         self.mark_frame_dirty(frame);
-        let slot = self.slot(page_no)?;
+        let slot = self.translation.slot(page_no).expect("made with the number");
         assert!(slot.load().is_free(), "page {page_no} was allocated twice");
         slot.store(Entry::resident(frame, unlogged));
         Ok(Exclusive { pool: self, frame, page_no, changed: true })
@@ -577,6 +587,23 @@ impl Pool {
     /// checkpoint's business.
     pub fn shutdown(&self) {
         self.cleaners.stop_and_join();
+    }
+}
+
+/// Takes the exclusive latch of a frame that holds no page, once nobody waits for it any more.
+///
+/// Tasks with an outdated entry may hold it for a moment, or be queued for it since the time when
+/// they wanted its last page. Those must see it empty and go away before it gets its next page:
+/// a task that held the next page and wanted a page of theirs would wait for them in a circle.
+fn latch_unwanted(frame: &Frame) {
+    let mut attempt = 0;
+    while !frame.latch().try_upgrade(frame.latch().optimistic()) {
+        if attempt < 8 {
+            task::spin_hint(attempt);
+        } else {
+            task::yield_now();
+        }
+        attempt += 1;
     }
 }
 

@@ -158,7 +158,8 @@ impl<'p> Batch<'p, '_> {
             let first = &self.pool.partitions[self.items[0].frame.partition()];
             bump(&first.counters.images, images.len() as u64);
         }
-        self.pool.wal.flush_to(behind);
+        // Clamped: the LSN of an unlogged page is only as good as its user.
+        self.pool.wal.flush_to(behind.min(self.pool.wal.tail()));
     }
 
     fn write_run(&self, run: &[Item<'_>]) -> io::Result<()> {
