@@ -53,12 +53,8 @@ fn layout(config: &PoolConfig, nodes_cpus: &[usize]) -> Vec<Vec<usize>> {
 }
 
 impl Arena {
-    pub(crate) fn new(
-        config: &PoolConfig,
-        topology: &Topology,
-    ) -> Result<(Arena, Vec<Partition>), PoolError> {
-        let mut nodes: Vec<_> =
-            topology.nodes().iter().filter(|n| !n.cpus.is_empty()).cloned().collect();
+    pub(crate) fn new(config: &PoolConfig, topology: &Topology) -> Result<(Arena, Vec<Partition>), PoolError> {
+        let mut nodes: Vec<_> = topology.nodes().iter().filter(|n| !n.cpus.is_empty()).cloned().collect();
         if nodes.is_empty() {
             nodes = topology.nodes()[..1].to_vec();
         }
@@ -107,11 +103,7 @@ impl Slab {
         };
         let frames: usize = counts.iter().sum();
         let map = |bytes: usize| {
-            let huge = if config.huge_pages && bytes >= UNIT * PAGE_BYTES {
-                HugePages::Try
-            } else {
-                HugePages::Off
-            };
+            let huge = if config.huge_pages && bytes >= UNIT * PAGE_BYTES { HugePages::Try } else { HugePages::Off };
             Region::new(bytes, &policy, huge, topology).map_err(Arc::new)
         };
         let data = map(frames * PAGE_BYTES)?;

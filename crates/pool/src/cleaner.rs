@@ -11,11 +11,11 @@ use homenode_platform::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
+use homenode_platform::clock;
 use homenode_platform::sync::Mutex;
 use homenode_platform::task::{self, Task};
 use homenode_platform::thread::{self, JoinHandle};
 use homenode_platform::wait::WaitEvent;
-use homenode_platform::clock;
 
 use crate::frame::Frame;
 use crate::partition::{Partition, balance};
@@ -135,11 +135,7 @@ impl Pool {
     }
 
     /// Waits until a frame may have become free.
-    pub(crate) fn wait_for_frame(
-        &self,
-        wanted: &Partition,
-        patience: &mut Patience,
-    ) -> Result<(), PoolError> {
+    pub(crate) fn wait_for_frame(&self, wanted: &Partition, patience: &mut Patience) -> Result<(), PoolError> {
         let cleaner = self.cleaners.of(wanted.node());
         let now_ns = clock::now_ns();
         let until_ns = *patience.until_ns.get_or_insert(now_ns + FRAME_PATIENCE_NS);
@@ -179,18 +175,11 @@ impl Pool {
     }
 
     /// Frees frames until the partition has enough, in at most two turns of its hand; how many.
-    fn clean_partition(
-        &self,
-        cleaner: &Cleaner,
-        partition: &Partition,
-        buffers: &mut Buffers,
-    ) -> usize {
+    fn clean_partition(&self, cleaner: &Cleaner, partition: &Partition, buffers: &mut Buffers) -> usize {
         let mut freed = 0;
         let mut looked = 0;
         let mut dirty: Vec<(PageNo, &Frame)> = Vec::new();
-        while looked < 2 * partition.frames().len()
-            && partition.free_count() + dirty.len() < partition.free_target()
-        {
+        while looked < 2 * partition.frames().len() && partition.free_count() + dirty.len() < partition.free_target() {
             for frame in partition.sweep() {
                 looked += 1;
                 let page_no = frame.page_no();

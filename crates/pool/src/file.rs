@@ -101,13 +101,8 @@ impl PageFile {
     }
 
     /// Reads consecutive pages with one call, blocking the thread; returns how many came whole.
-    pub(crate) fn read_run(
-        &self,
-        first: PageNo,
-        pages: &mut [IoSliceMut<'_>],
-    ) -> Result<usize, PoolError> {
-        let bytes =
-            self.file.read_vectored_at(pages, offset(first)).map_err(|e| read_error(first, e))?;
+    pub(crate) fn read_run(&self, first: PageNo, pages: &mut [IoSliceMut<'_>]) -> Result<usize, PoolError> {
+        let bytes = self.file.read_vectored_at(pages, offset(first)).map_err(|e| read_error(first, e))?;
         Ok(bytes / PAGE_BYTES)
     }
 

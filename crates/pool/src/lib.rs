@@ -34,6 +34,7 @@ mod guard;
 mod page;
 mod partition;
 mod pool;
+mod prewarm;
 mod space;
 mod stats;
 mod translation;

@@ -55,12 +55,7 @@ impl Partition {
     /// # Safety
     /// `first .. first + count` are initialised descriptors, numbered 0.. for partition `id`, that
     /// outlive the partition.
-    pub(crate) unsafe fn new(
-        id: usize,
-        node: usize,
-        first: *const Frame,
-        count: usize,
-    ) -> Partition {
+    pub(crate) unsafe fn new(id: usize, node: usize, first: *const Frame, count: usize) -> Partition {
         let partition = Partition {
             id,
             node,
@@ -70,10 +65,7 @@ impl Partition {
             free_count: AtomicUsize::new(0),
             demand: CachePadded::new(AtomicU64::new(0)),
             hand: CachePadded::new(AtomicUsize::new(0)),
-            redirect: CachePadded::new(Redirect {
-                keep: AtomicU32::new(256),
-                target: AtomicUsize::new(id),
-            }),
+            redirect: CachePadded::new(Redirect { keep: AtomicU32::new(256), target: AtomicUsize::new(id) }),
             counters: CachePadded::new(Counters::default()),
         };
         for frame in partition.frames().iter().rev() {
@@ -200,8 +192,7 @@ pub(crate) fn balance(demand: &[u64]) -> Vec<(u32, usize)> {
             routes.push((256, id));
             continue;
         }
-        let (target, &most) =
-            room.iter().enumerate().max_by_key(|(_, r)| **r).expect("at least one partition");
+        let (target, &most) = room.iter().enumerate().max_by_key(|(_, r)| **r).expect("at least one partition");
         let moved = (d - mean).min(most);
         room[target] -= moved;
         routes.push((256 - (moved * 256 / d) as u32, target));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use homenode_memory::Policy;
 use homenode_platform::fs::File;
 use homenode_platform::sync::Mutex;
-use homenode_platform::{task, thread};
 use homenode_platform::wait::WaitEvent;
+use homenode_platform::{task, thread};
 use homenode_topology::Topology;
 
 use crate::arena::Arena;
@@ -91,12 +91,7 @@ enum Purpose {
 
 impl Pool {
     /// Opens a pool over a page file (empty for a new database) on a machine.
-    pub fn new(
-        config: PoolConfig,
-        file: File,
-        wal: Arc<dyn Wal>,
-        topology: &Topology,
-    ) -> Result<Arc<Pool>, PoolError> {
+    pub fn new(config: PoolConfig, file: File, wal: Arc<dyn Wal>, topology: &Topology) -> Result<Arc<Pool>, PoolError> {
         let file = PageFile::open(file, config.file_id)?;
         let (arena, partitions) = Arena::new(&config, topology)?;
         let lanes = if config.lanes == 0 { partitions.len() } else { config.lanes };
@@ -150,7 +145,12 @@ impl Pool {
     fn optimistic_slow(&self, page_no: PageNo) -> Result<Optimistic<'_>, PoolError> {
         loop {
             let frame = self.resident(page_no)?;
-            let version = frame.latch().optimistic();
+            let version = match frame.latch().try_optimistic() {
+                Some(version) => version,
+                // See `latch_exclusive`.
+                None if frame.page_no() != page_no => continue,
+                None => frame.latch().optimistic(),
+            };
             // Page number after version: if the version validates later, so did the number.
             if frame.page_no() == page_no {
                 return Ok(Optimistic { pool: self, frame, version, page_no });
@@ -240,12 +240,7 @@ impl Pool {
         self.resident_for(page_no, self.slot(page_no)?, Purpose::Use)
     }
 
-    fn resident_for<'p>(
-        &'p self,
-        page_no: PageNo,
-        slot: &'p Slot,
-        purpose: Purpose,
-    ) -> Result<&'p Frame, PoolError> {
+    fn resident_for<'p>(&'p self, page_no: PageNo, slot: &'p Slot, purpose: Purpose) -> Result<&'p Frame, PoolError> {
         loop {
             let entry = slot.load();
             if let Some(frame) = slot.frame() {
@@ -255,27 +250,21 @@ impl Pool {
             } else if entry.is_loading() {
                 let loading = || slot.load().is_loading();
                 self.loads.wait_while(page_no, WaitEvent::PageRead, loading);
-            } else if !entry.is_resident() && slot.replace(entry, Entry::loading(entry.is_unlogged()))
-            {
-                let loaded = self.load(page_no, entry.is_unlogged(), purpose);
-                match &loaded {
-                    Ok(frame) => slot.store(Entry::resident(frame, entry.is_unlogged())),
-                    Err(_) => slot.store(entry),
-                }
-                self.loads.wake(page_no);
+            } else if !entry.is_resident() && slot.replace(entry, Entry::loading(entry.is_unlogged())) {
+                let loaded = self.load(page_no, slot, entry, purpose);
+                self.loads_done(page_no);
                 return loaded.inspect(|frame| frame.latch().unlock_exclusive());
             }
         }
     }
 
-    /// Reads the page into a frame, which is returned exclusively latched. The entry says loading.
-    fn load(&self, page_no: PageNo, unlogged: bool, purpose: Purpose) -> Result<&Frame, PoolError> {
-        let frame = self.take_frame()?;
+    /// Reads the page into a frame, which is returned exclusively latched. The entry, `before` until
+    /// now, says loading.
+    fn load(&self, page_no: PageNo, slot: &Slot, before: Entry, purpose: Purpose) -> Result<&Frame, PoolError> {
+        let frame = self.take_frame().inspect_err(|_| slot.store(before))?;
         match self.fill(frame, page_no, purpose) {
             Ok(repaired) => {
-                frame.set_unlogged(unlogged);
-                frame.clear_reference();
-                frame.set_page_no(page_no);
+                self.publish(frame, page_no, slot, before.is_unlogged());
                 if repaired {
                     self.mark_frame_dirty(frame);
                 }
@@ -285,10 +274,25 @@ impl Pool {
                 Ok(frame)
             }
             Err(error) => {
+                slot.store(before);
                 self.give_back(frame);
                 Err(error)
             }
         }
+    }
+
+    /// Makes a loaded page reachable. Its frame is exclusively latched and has its bytes. The
+    /// reference bit stays clear: a page that is used once goes before those used again.
+    pub(crate) fn publish(&self, frame: &Frame, page_no: PageNo, slot: &Slot, unlogged: bool) {
+        frame.set_unlogged(unlogged);
+        frame.clear_reference();
+        frame.set_page_no(page_no);
+        slot.store(Entry::resident(frame, unlogged));
+    }
+
+    /// Wakes those that waited for the page to be loaded, or for that to fail.
+    pub(crate) fn loads_done(&self, page_no: PageNo) {
+        self.loads.wake(page_no);
     }
 
     /// Reads and checks the page's bytes; true if they were made good and differ from the file's.
@@ -364,9 +368,10 @@ impl Pool {
         self.near(first).find_map(|partition| {
             let turns = 2 * partition.frames().len().div_ceil(crate::partition::SWEEP);
             (0..turns.min(STEPS_MAX)).find_map(|_| {
-                let frame = partition.sweep().iter().find(|frame| {
-                    frame.page_no() != NO_PAGE && !frame.clear_reference() && self.evict(frame)
-                })?;
+                let frame = partition
+                    .sweep()
+                    .iter()
+                    .find(|frame| frame.page_no() != NO_PAGE && !frame.clear_reference() && self.evict(frame))?;
                 bump(&partition.counters.foreground_evictions, 1);
                 Some(frame)
             })
@@ -394,7 +399,7 @@ impl Pool {
     }
 
     /// Returns an exclusively latched frame that holds no page.
-    fn give_back(&self, frame: &Frame) {
+    pub(crate) fn give_back(&self, frame: &Frame) {
         frame.set_page_no(NO_PAGE);
         frame.latch().unlock_exclusive();
         let partition = &self.partitions[frame.partition()];
@@ -440,8 +445,7 @@ impl Pool {
     /// cannot be accessed.
     pub fn allocate_run(&self, count: usize) -> Result<PageNo, PoolError> {
         assert!(count > 0);
-        let (first, recycled) =
-            self.space.take_run(count as u64, &self.file, &self.translation)?;
+        let (first, recycled) = self.space.take_run(count as u64, &self.file, &self.translation)?;
         if recycled {
             // Records that freed these pages must not be lost once the pages are overwritten.
             self.wal.flush_to(self.wal.tail());
@@ -595,7 +599,7 @@ impl Pool {
 /// Tasks with an outdated entry may hold it for a moment, or be queued for it since the time when
 /// they wanted its last page. Those must see it empty and go away before it gets its next page:
 /// a task that held the next page and wanted a page of theirs would wait for them in a circle.
-fn latch_unwanted(frame: &Frame) {
+pub(crate) fn latch_unwanted(frame: &Frame) {
     let mut attempt = 0;
     while !frame.latch().try_upgrade(frame.latch().optimistic()) {
         if attempt < 8 {

@@ -113,12 +113,7 @@ impl Space {
         Ok(page_no)
     }
 
-    fn refill(
-        &self,
-        stash: &mut Stash,
-        file: &PageFile,
-        translation: &Translation,
-    ) -> Result<(), PoolError> {
+    fn refill(&self, stash: &mut Stash, file: &PageFile, translation: &Translation) -> Result<(), PoolError> {
         let mut global = self.global.lock();
         if global.free.count() == 0 {
             self.extend(&mut global, EXTENT, file, translation)?;
@@ -149,12 +144,7 @@ impl Space {
         self.raise_high_water(global, first + count, translation)
     }
 
-    fn reserve_file(
-        &self,
-        global: &mut Global,
-        pages: u64,
-        file: &PageFile,
-    ) -> Result<(), PoolError> {
+    fn reserve_file(&self, global: &mut Global, pages: u64, file: &PageFile) -> Result<(), PoolError> {
         if pages <= global.file_pages {
             return Ok(());
         }
@@ -175,12 +165,7 @@ impl Space {
 
     /// Entries are marked free before the numbers exist, so that nobody who follows a stale number
     /// can start to load them.
-    fn raise_high_water(
-        &self,
-        global: &mut Global,
-        to: u64,
-        translation: &Translation,
-    ) -> Result<(), PoolError> {
+    fn raise_high_water(&self, global: &mut Global, to: u64, translation: &Translation) -> Result<(), PoolError> {
         let from = self.high_water();
         for page_no in from..to {
             let slot = translation.slot_or_create(page_no).map_err(std::sync::Arc::new)?;
@@ -293,11 +278,7 @@ impl Space {
     }
 
     /// Sets free numbers and high-water mark as saved. Only before anything was allocated.
-    pub(crate) fn restore(
-        &self,
-        mut bytes: &[u8],
-        translation: &Translation,
-    ) -> Result<(), PoolError> {
+    pub(crate) fn restore(&self, mut bytes: &[u8], translation: &Translation) -> Result<(), PoolError> {
         let bad = || PoolError::SpaceMap("it is cut short or not a space map");
         if take_varint(&mut bytes).ok_or_else(bad)? != MAP_VERSION {
             return Err(PoolError::SpaceMap("its version is not known"));

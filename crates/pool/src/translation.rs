@@ -33,7 +33,7 @@ pub(crate) const RESERVED: u64 = 8;
 const STATE: u64 = 127;
 
 /// What an entry says.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Entry(u64);
 
 impl Entry {
@@ -158,8 +158,7 @@ impl Translation {
         if chunk.load(Acquire) == 0 {
             // A small database stays with small pages: it uses a small part of its one chunk.
             let huge = if page_no < CHUNK as u64 { HugePages::Off } else { HugePages::Transparent };
-            let policy =
-                if self.topology.nodes().len() > 1 { Policy::Interleave } else { Policy::Default };
+            let policy = if self.topology.nodes().len() > 1 { Policy::Interleave } else { Policy::Default };
             let region = Region::new(CHUNK * size_of::<Slot>(), &policy, huge, &self.topology)?;
             chunk.store(region.as_ptr().expose_provenance(), Release);
             regions.push(region);

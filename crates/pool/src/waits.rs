@@ -8,9 +8,12 @@ use homenode_platform::wait::WaitEvent;
 /// Lists of waiters; a power of two.
 const SHARDS: usize = 64;
 
+/// What is waited for, and who waits; in order of arrival.
+type Waiters = Vec<(u64, Task)>;
+
 /// Tasks waiting for conditions named by a number.
 pub(crate) struct Waits {
-    shards: Box<[CachePadded<Mutex<Vec<(u64, Task)>>>]>,
+    shards: Box<[CachePadded<Mutex<Waiters>>]>,
 }
 
 impl Waits {
@@ -18,7 +21,7 @@ impl Waits {
         Waits { shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect() }
     }
 
-    fn shard(&self, key: u64) -> &Mutex<Vec<(u64, Task)>> {
+    fn shard(&self, key: u64) -> &Mutex<Waiters> {
         // Neighbouring pages are loaded together: spread them (Fibonacci hashing).
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
         &self.shards[hash as usize % SHARDS]

@@ -87,7 +87,8 @@ impl<'p> Batch<'p, '_> {
     /// while the batch is empty: who holds the latch may be waiting for a page in the batch to be
     /// written ([`Pool::free`]).
     pub(crate) fn add(&mut self, frame: &'p Frame, page_no: PageNo, wait: bool) -> Added {
-        assert!(!self.is_full() && !(wait && !self.is_empty()));
+        assert!(!self.is_full());
+        assert!(self.is_empty() || !wait, "nothing may be waited for while pages are claimed");
         if wait {
             frame.latch().lock_shared();
         } else if !frame.latch().try_lock_shared() {
@@ -132,10 +133,7 @@ impl<'p> Batch<'p, '_> {
         for run in items.chunk_by(|a, b| a.page_no + 1 == b.page_no) {
             let written = self.write_run(run);
             self.settle(run, written.is_ok());
-            result = result.and(written.map_err(|e| PoolError::Write {
-                page_no: run[0].page_no,
-                source: Arc::new(e),
-            }));
+            result = result.and(written.map_err(|e| PoolError::Write { page_no: run[0].page_no, source: Arc::new(e) }));
         }
         result
     }
@@ -163,8 +161,7 @@ impl<'p> Batch<'p, '_> {
     }
 
     fn write_run(&self, run: &[Item<'_>]) -> io::Result<()> {
-        let slices: Vec<_> =
-            run.iter().map(|item| IoSlice::new(self.copies[item.copy].bytes())).collect();
+        let slices: Vec<_> = run.iter().map(|item| IoSlice::new(self.copies[item.copy].bytes())).collect();
         self.pool.file.write_run(run[0].page_no, &slices)
     }
 

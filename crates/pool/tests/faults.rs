@@ -17,11 +17,7 @@ fn with_fault(fault: &str, case: &str) {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn new_page(pool: &Pool, wal: &MemoryWal, value: u64) -> Result<PageNo, PoolError> {
@@ -101,10 +97,7 @@ fn case_full_disk() {
         }
     };
     // Here writes fail as well, so either the file or the frames run out; both say so.
-    let typed = matches!(
-        error,
-        PoolError::DiskFull { .. } | PoolError::NoFrame { last_write_error: Some(_) }
-    );
+    let typed = matches!(error, PoolError::DiskFull { .. } | PoolError::NoFrame { last_write_error: Some(_) });
     assert!(typed, "{error}");
     assert!(pages.len() > 128);
     let dirty = pool.min_rec_lsn().is_some();

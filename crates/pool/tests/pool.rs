@@ -288,9 +288,7 @@ fn a_page_file_of_another_kind_is_refused() {
     let (folder, wal) = (Folder::new("kind"), MemoryWal::new());
     drop(open(&folder, &wal, PoolConfig { file_id: 5, ..small() }));
     let topology = homenode_topology::Topology::discover();
-    let try_open = |config| {
-        Pool::new(config, open_file(&folder.pages()), wal.clone(), &topology).map(drop)
-    };
+    let try_open = |config| Pool::new(config, open_file(&folder.pages()), wal.clone(), &topology).map(drop);
     assert!(try_open(PoolConfig { file_id: 5, ..small() }).is_ok());
     let error = try_open(PoolConfig { file_id: 6, ..small() }).unwrap_err();
     assert!(error.to_string().contains("another database"), "{error}");
@@ -301,4 +299,42 @@ fn a_page_file_of_another_kind_is_refused() {
     assert!(error.to_string().contains("format version 2"), "{error}");
     std::fs::write(folder.pages(), vec![1u8; PAGE_BYTES]).unwrap();
     assert!(matches!(try_open(small()), Err(PoolError::Format(_))));
+}
+
+#[test]
+fn prewarming_reads_neighbours_with_one_call() {
+    let (folder, wal) = (Folder::new("prewarm"), MemoryWal::new());
+    let pool = open(&folder, &wal, small());
+    let pages: Vec<_> = (0..90)
+        .map(|i| {
+            let mut guard = pool.allocate(0).unwrap();
+            change(&mut guard, &wal, i);
+            guard.page_no()
+        })
+        .collect();
+    pool.free(pages[40]);
+    pool.checkpoint_write(u64::MAX, Pace::Fast).unwrap();
+    let (map, resident) = (pool.space_map(), pool.resident_pages());
+    assert_eq!(resident.len(), 89);
+    pool.shutdown();
+    drop(pool);
+
+    let pool = open(&folder, &wal, small());
+    pool.restore_space(&map).unwrap();
+    drop(pool.shared(pages[3]).unwrap());
+    let wanted: Vec<_> = pages.iter().copied().chain([1 << 30]).collect();
+    assert_eq!(pool.prewarm(&wanted).unwrap(), 88);
+    assert_eq!(pool.prewarm(&wanted).unwrap(), 0);
+    let total = pool.stats().total();
+    assert!(total.reads == 89 && total.read_runs <= 6, "{total:?}");
+    for (i, &page_no) in pages.iter().enumerate().filter(|(i, _)| *i != 40) {
+        assert!(pool.is_resident(page_no));
+        assert_eq!(value(pool.shared(page_no).unwrap().page()), i as u64);
+    }
+    // Frames that misses are going to need are left alone.
+    let more = pool.allocate_run(200).unwrap();
+    pool.write_run(more, &mut vec![0; 200 * PAGE_BYTES]).unwrap();
+    let many: Vec<_> = (more..more + 200).collect();
+    assert!(pool.prewarm(&many).unwrap() < 40);
+    assert!(pool.stats().total().free >= 30);
 }

@@ -1,0 +1,126 @@
+//! Which pages should be there before anyone asks? Loading in runs, and the list to load.
+
+use std::io::IoSliceMut;
+
+use crate::frame::Frame;
+use crate::page::verify;
+use crate::partition::Partition;
+use crate::stats::bump;
+use crate::translation::{Entry, Slot};
+use crate::{NO_PAGE, PAGE_BYTES, PageNo, Pool, PoolError};
+
+/// Pages of one read call at most: 1 MiB.
+const RUN_MAX: usize = 64;
+
+/// A page whose entry says that it is loading, and the frame it is going to be in.
+struct Claim<'p> {
+    page_no: PageNo,
+    slot: &'p Slot,
+    /// The entry before.
+    entry: Entry,
+    /// Exclusively latched, without a page.
+    frame: &'p Frame,
+}
+
+impl Pool {
+    /// Loads those of `pages` that are not in memory, as long as there are frames that nothing has
+    /// to be evicted for; neighbours in the file with one call. Returns how many were loaded. Pages
+    /// that are free or damaged are left out. Blocks the calling thread: for a thread of its own.
+    pub fn prewarm(&self, pages: &[PageNo]) -> Result<usize, PoolError> {
+        let mut pages = pages.to_vec();
+        pages.sort_unstable();
+        pages.dedup();
+        let mut loaded = 0;
+        let mut run: Vec<Claim<'_>> = Vec::new();
+        for page_no in pages {
+            let adjacent = run.last().is_none_or(|last| last.page_no + 1 == page_no);
+            if !adjacent || run.len() == RUN_MAX {
+                loaded += self.load_run(&mut run)?;
+            }
+            match self.claim(page_no) {
+                Ok(claim) => run.extend(claim),
+                Err(NoSpareFrame) => break,
+            }
+        }
+        Ok(loaded + self.load_run(&mut run)?)
+    }
+
+    /// The pages in memory, ascending: what to prewarm after a restart.
+    pub fn resident_pages(&self) -> Vec<PageNo> {
+        let frames = self.partitions.iter().flat_map(Partition::frames);
+        let mut pages: Vec<_> = frames
+            .filter(|frame| !frame.is_unlogged())
+            .map(Frame::page_no)
+            .filter(|&page_no| page_no != NO_PAGE)
+            .collect();
+        pages.sort_unstable();
+        pages
+    }
+
+    /// Claims the page for loading; `None` if it is in memory, on its way there, or not allocated.
+    fn claim(&self, page_no: PageNo) -> Result<Option<Claim<'_>>, NoSpareFrame> {
+        let Ok(slot) = self.slot(page_no) else { return Ok(None) };
+        let entry = slot.load();
+        let absent = Entry::absent(entry.is_unlogged());
+        if entry != absent {
+            return Ok(None);
+        }
+        let frame = self.spare_frame().ok_or(NoSpareFrame)?;
+        if !slot.replace(entry, Entry::loading(entry.is_unlogged())) {
+            self.give_back(frame);
+            return Ok(None);
+        }
+        Ok(Some(Claim { page_no, slot, entry, frame }))
+    }
+
+    /// A frame from the fullest free list, if that has more than its cleaner would keep there.
+    fn spare_frame(&self) -> Option<&Frame> {
+        let partition = self.partitions.iter().max_by_key(|p| p.free_count())?;
+        if partition.free_count() <= partition.free_target() {
+            return None;
+        }
+        let frame = partition.pop_free()?;
+        bump(&partition.counters.taken, 1);
+        crate::pool::latch_unwanted(frame);
+        Some(frame)
+    }
+
+    /// Reads consecutive claimed pages with one call; how many are good.
+    fn load_run(&self, run: &mut Vec<Claim<'_>>) -> Result<usize, PoolError> {
+        let Some(first) = run.first().map(|claim| claim.page_no) else { return Ok(0) };
+        let mut slices: Vec<_> = run
+            .iter()
+            // SAFETY: each frame is exclusively latched, holds no page, and is in one claim only.
+            .map(|c| unsafe { std::slice::from_raw_parts_mut(c.frame.data(), PAGE_BYTES) })
+            .map(IoSliceMut::new)
+            .collect();
+        let read = self.file.read_run(first, &mut slices);
+        drop(slices);
+        let whole = *read.as_ref().unwrap_or(&0);
+        let mut loaded = 0;
+        for (i, claim) in run.drain(..).enumerate() {
+            loaded += usize::from(self.finish_claim(&claim, i < whole));
+            self.loads_done(claim.page_no);
+        }
+        let counters = &self.home().counters;
+        bump(&counters.reads, loaded as u64);
+        bump(&counters.read_runs, 1);
+        read.map(|_| loaded)
+    }
+
+    fn finish_claim(&self, claim: &Claim<'_>, read: bool) -> bool {
+        // SAFETY: the frame is exclusively latched: nobody writes it.
+        let bytes = unsafe { std::slice::from_raw_parts(claim.frame.data(), PAGE_BYTES) };
+        if !read || verify(bytes, claim.page_no).is_err() {
+            claim.slot.store(claim.entry);
+            self.give_back(claim.frame);
+            return false;
+        }
+        self.publish(claim.frame, claim.page_no, claim.slot, claim.entry.is_unlogged());
+        claim.frame.latch().unlock_exclusive();
+        true
+    }
+}
+
+/// All frames are in use or meant for misses.
+struct NoSpareFrame;
