@@ -102,11 +102,7 @@ impl Accounts {
         children.push(Arc::downgrade(&inner));
         drop(children);
         let limited = inner.lineage().any(|account| account.limit_bytes.is_some());
-        Account {
-            inner,
-            granted_bytes: Cell::new(0),
-            limited,
-        }
+        Account { inner, granted_bytes: Cell::new(0), limited }
     }
 
     /// Bytes charged here and below, summed over all owners without stopping them.
@@ -160,15 +156,8 @@ impl Account {
     /// # Panics
     /// If more is released than was charged.
     pub fn release(&self, bytes: u64) {
-        let own = self
-            .bytes()
-            .checked_sub(bytes)
-            .expect("more released than charged");
-        self.inner
-            .counters
-            .0
-            .own_bytes
-            .store(own, Ordering::Relaxed);
+        let own = self.bytes().checked_sub(bytes).expect("more released than charged");
+        self.inner.counters.0.own_bytes.store(own, Ordering::Relaxed);
         // One grant is kept in hand, so that charging and releasing in turn doesn't reach the limit's line each time.
         let spare = self.granted_bytes.get().saturating_sub(own);
         if spare > 2 * GRANT_BYTES {
@@ -183,16 +172,11 @@ impl Account {
 
     #[cold]
     fn take_grant(&self, missing: u64, wanted_bytes: u64) -> Result<(), LimitExceeded> {
-        let generous = missing
-            .checked_next_multiple_of(GRANT_BYTES)
-            .unwrap_or(missing);
+        let generous = missing.checked_next_multiple_of(GRANT_BYTES).unwrap_or(missing);
         let granted = match self.inner.grant(generous) {
             Ok(()) => generous,
             Err(_) => {
-                self.inner.grant(missing).map_err(|error| LimitExceeded {
-                    wanted_bytes,
-                    ..error
-                })?;
+                self.inner.grant(missing).map_err(|error| LimitExceeded { wanted_bytes, ..error })?;
                 missing
             }
         };
@@ -202,9 +186,7 @@ impl Account {
 
     fn give_back(&self, bytes: u64) {
         self.granted_bytes.set(self.granted_bytes.get() - bytes);
-        self.inner
-            .lineage()
-            .for_each(|account| account.take_back(bytes));
+        self.inner.lineage().for_each(|account| account.take_back(bytes));
     }
 }
 
@@ -238,9 +220,7 @@ impl Inner {
     fn grant(&self, bytes: u64) -> Result<(), LimitExceeded> {
         for (depth, account) in self.lineage().enumerate() {
             if let Err(error) = account.grant_here(bytes) {
-                self.lineage()
-                    .take(depth)
-                    .for_each(|below| below.take_back(bytes));
+                self.lineage().take(depth).for_each(|below| below.take_back(bytes));
                 return Err(error);
             }
         }
@@ -252,11 +232,7 @@ impl Inner {
             return Ok(());
         };
         let add = |granted: u64| granted.checked_add(bytes).filter(|sum| *sum <= limit_bytes);
-        match self
-            .granted_bytes
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
-        {
+        match self.granted_bytes.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
             Ok(_) => Ok(()),
             Err(granted_bytes) => Err(LimitExceeded {
                 account: self.name.clone().into_owned(),
@@ -280,23 +256,12 @@ impl Inner {
     /// The accounts right below this one that are still there. Not under the lock of the list: the last handle of an
     /// account may be dropped while it is looked at, and its parent with it.
     fn living_children(&self) -> Vec<Arc<Inner>> {
-        self.lock_children()
-            .iter()
-            .filter_map(Weak::upgrade)
-            .collect()
+        self.lock_children().iter().filter_map(Weak::upgrade).collect()
     }
 
     fn total_bytes(&self) -> u64 {
-        let below = self
-            .living_children()
-            .iter()
-            .map(|child| child.total_bytes())
-            .fold(0, u64::saturating_add);
-        self.counters
-            .0
-            .own_bytes
-            .load(Ordering::Relaxed)
-            .saturating_add(below)
+        let below = self.living_children().iter().map(|child| child.total_bytes()).fold(0, u64::saturating_add);
+        self.counters.0.own_bytes.load(Ordering::Relaxed).saturating_add(below)
     }
 
     /// Adds the rows of this account and all below it; answers with their total.
@@ -337,26 +302,10 @@ mod tests {
         session.charge(100).unwrap();
         sort.charge(1_000).unwrap();
         sort.release(400);
-        let rows: Vec<_> = server
-            .list()
-            .into_iter()
-            .map(|r| (r.depth, r.name, r.own_bytes, r.total_bytes, r.peak_bytes))
-            .collect();
-        let expected = [
-            (0, "server", 0, 700, 0),
-            (1, "session 7", 100, 700, 100),
-            (2, "sort", 600, 600, 1_000),
-        ];
-        assert_eq!(
-            rows,
-            expected.map(|(depth, name, own, total, peak)| (
-                depth,
-                name.to_owned(),
-                own,
-                total,
-                peak
-            ))
-        );
+        let rows: Vec<_> =
+            server.list().into_iter().map(|r| (r.depth, r.name, r.own_bytes, r.total_bytes, r.peak_bytes)).collect();
+        let expected = [(0, "server", 0, 700, 0), (1, "session 7", 100, 700, 100), (2, "sort", 600, 600, 1_000)];
+        assert_eq!(rows, expected.map(|(depth, name, own, total, peak)| (depth, name.to_owned(), own, total, peak)));
         drop(sort);
         assert_eq!(server.total_bytes(), 100);
         drop(session);
@@ -371,14 +320,7 @@ mod tests {
         let sort = session.open("sort", Some(200_000));
         sort.charge(200_000).unwrap();
         let error = sort.charge(1).unwrap_err();
-        assert_eq!(
-            (
-                error.account.as_str(),
-                error.limit_bytes,
-                error.wanted_bytes
-            ),
-            ("sort", 200_000, 1)
-        );
+        assert_eq!((error.account.as_str(), error.limit_bytes, error.wanted_bytes), ("sort", 200_000, 1));
         assert_eq!(session.charge(100_001).unwrap_err().account, "session");
         session.charge(100_000).unwrap();
         assert_eq!(other.charge(700_001).unwrap_err().account, "server");
@@ -433,13 +375,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(
-            (
-                server.total_bytes(),
-                server.0.granted_bytes.0.load(Ordering::Relaxed)
-            ),
-            (0, 0)
-        );
+        assert_eq!((server.total_bytes(), server.0.granted_bytes.0.load(Ordering::Relaxed)), (0, 0));
     }
 
     proptest! {

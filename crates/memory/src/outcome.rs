@@ -64,9 +64,7 @@ pub enum MemoryError {
         source: io::Error,
     },
     /// Pages are to be bound to a node that has too few reserved huge pages free; touching them would kill the process.
-    #[error(
-        "{bytes} bytes of reserved 2 MiB pages cannot be bound ({policy}): {free_bytes} bytes are free there"
-    )]
+    #[error("{bytes} bytes of reserved 2 MiB pages cannot be bound ({policy}): {free_bytes} bytes are free there")]
     HugePagesOnNodes {
         /// What is to be bound.
         bytes: usize,

@@ -38,10 +38,7 @@ impl FromStr for Policy {
     type Err = ParsePolicyError;
 
     fn from_str(text: &str) -> Result<Policy, ParsePolicyError> {
-        let error = |why| ParsePolicyError {
-            text: text.to_owned(),
-            why,
-        };
+        let error = |why| ParsePolicyError { text: text.to_owned(), why };
         let (name, nodes) = match text.split_once('=') {
             Some((name, nodes)) => (name, Some(nodes)),
             None => (text, None),
@@ -51,13 +48,12 @@ impl FromStr for Policy {
             ("local", None) => Policy::Local,
             ("interleave", None) => Policy::Interleave,
             ("weighted", None) => Policy::WeightedInterleave,
-            ("bind", Some(list)) => Policy::Bind(
-                parse_nodes(list).ok_or(error("the node list is not numbers and ranges"))?,
-            ),
-            ("preferred", Some(node)) => Policy::Preferred(
-                node.parse()
-                    .map_err(|_| error("the node is not a number"))?,
-            ),
+            ("bind", Some(list)) => {
+                Policy::Bind(parse_nodes(list).ok_or(error("the node list is not numbers and ranges"))?)
+            }
+            ("preferred", Some(node)) => {
+                Policy::Preferred(node.parse().map_err(|_| error("the node is not a number"))?)
+            }
             ("bind" | "preferred", None) => return Err(error("it names no node")),
             ("default" | "local" | "interleave" | "weighted", Some(_)) => {
                 return Err(error("it takes no nodes"));
@@ -107,15 +103,7 @@ mod tests {
 
     #[test]
     fn text_and_back() {
-        for text in [
-            "default",
-            "local",
-            "interleave",
-            "weighted",
-            "bind=0-1",
-            "bind=0,2",
-            "preferred=2",
-        ] {
+        for text in ["default", "local", "interleave", "weighted", "bind=0-1", "bind=0,2", "preferred=2"] {
             assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
         }
         assert_eq!("bind=1,0".parse(), Ok(Policy::Bind(vec![0, 1])));
@@ -136,10 +124,7 @@ mod tests {
             "bind=0-99999999",
         ] {
             let error = text.parse::<Policy>().unwrap_err().to_string();
-            assert!(
-                error.starts_with(&format!("\"{text}\" is no memory policy")),
-                "{error}"
-            );
+            assert!(error.starts_with(&format!("\"{text}\" is no memory policy")), "{error}");
         }
     }
 }

@@ -33,10 +33,7 @@ impl Region {
     /// [`MemoryError::Populate`] if memory runs out; what was filled by then stays present.
     pub fn prefault(&self) -> Result<Prefault, MemoryError> {
         let parts = self.placements().into_iter();
-        let crews = crews(
-            parts.map(|(range, policy, _)| (range, policy)),
-            self.nodes(),
-        );
+        let crews = crews(parts.map(|(range, policy, _)| (range, policy)), self.nodes());
         let threads: usize = crews.iter().map(|crew| crew.threads).sum();
         let work = |crew: &Crew| crew.work(|piece| self.fill(piece));
         let outcome = match &crews[..] {
@@ -44,10 +41,7 @@ impl Region {
             _ => in_threads(&crews, &work),
         };
         outcome.map_err(|source| MemoryError::Populate { source })?;
-        Ok(Prefault {
-            bytes: self.len(),
-            threads,
-        })
+        Ok(Prefault { bytes: self.len(), threads })
     }
 
     fn fill(&self, range: Range<usize>) -> io::Result<()> {
@@ -85,19 +79,10 @@ struct Crew {
 }
 
 impl Crew {
-    fn new(
-        cpus: Vec<usize>,
-        ranges: impl Iterator<Item = Range<usize>>,
-        threads_max: usize,
-    ) -> Crew {
+    fn new(cpus: Vec<usize>, ranges: impl Iterator<Item = Range<usize>>, threads_max: usize) -> Crew {
         let pieces: Vec<Range<usize>> = ranges.flat_map(pieces_of).collect();
         let threads = pieces.len().min(threads_max).clamp(1, THREADS_PER_NODE_MAX);
-        Crew {
-            cpus,
-            threads,
-            pieces,
-            next: AtomicUsize::new(0),
-        }
+        Crew { cpus, threads, pieces, next: AtomicUsize::new(0) }
     }
 
     fn work(&self, fill: impl Fn(Range<usize>) -> io::Result<()>) -> io::Result<()> {
@@ -111,25 +96,16 @@ impl Crew {
 fn pieces_of(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     const { assert!(PIECE_BYTES % HUGE_PAGE_BYTES == 0) };
     let end = range.end;
-    range
-        .step_by(PIECE_BYTES)
-        .map(move |start| start..end.min(start + PIECE_BYTES))
+    range.step_by(PIECE_BYTES).map(move |start| start..end.min(start + PIECE_BYTES))
 }
 
 /// Deals the parts to crews. On a machine with one node that is one crew without pinning; where making present does nothing
 /// (outside Linux) it is the caller.
 fn crews(parts: impl Iterator<Item = (Range<usize>, Policy)>, nodes: &Nodes) -> Vec<Crew> {
     if nodes.uniform || !sys::HAS_POLICIES {
-        let own = nodes
-            .cpus
-            .iter()
-            .find(|(node, _)| sys::HAS_POLICIES && *node == nodes.memory[0]);
+        let own = nodes.cpus.iter().find(|(node, _)| sys::HAS_POLICIES && *node == nodes.memory[0]);
         let threads_max = own.map_or(1, |(_, cpus)| cpus.len());
-        return vec![Crew::new(
-            Vec::new(),
-            parts.map(|(range, _)| range),
-            threads_max,
-        )];
+        return vec![Crew::new(Vec::new(), parts.map(|(range, _)| range), threads_max)];
     }
     let here = caller_node(nodes);
     let mut ranges: Vec<Vec<Range<usize>>> = vec![Vec::new(); nodes.cpus.len()];
@@ -147,19 +123,13 @@ fn crews(parts: impl Iterator<Item = (Range<usize>, Policy)>, nodes: &Nodes) -> 
             ranges[filled_by[i % filled_by.len()]].push(piece);
         }
     }
-    let crews = ranges
-        .into_iter()
-        .zip(&nodes.cpus)
-        .filter(|(ranges, _)| !ranges.is_empty());
-    crews
-        .map(|(ranges, (_, cpus))| Crew::new(cpus.clone(), ranges.into_iter(), cpus.len()))
-        .collect()
+    let crews = ranges.into_iter().zip(&nodes.cpus).filter(|(ranges, _)| !ranges.is_empty());
+    crews.map(|(ranges, (_, cpus))| Crew::new(cpus.clone(), ranges.into_iter(), cpus.len())).collect()
 }
 
 /// The node of the CPU that the caller is on.
 fn caller_node(nodes: &Nodes) -> usize {
-    let own =
-        sys::current_cpu().and_then(|cpu| nodes.cpus.iter().find(|(_, cpus)| cpus.contains(&cpu)));
+    let own = sys::current_cpu().and_then(|cpu| nodes.cpus.iter().find(|(_, cpus)| cpus.contains(&cpu)));
     own.map_or(nodes.memory[0], |(node, _)| *node)
 }
 
@@ -180,11 +150,8 @@ fn in_threads(crews: &[Crew], work: &(impl Fn(&Crew) -> io::Result<()> + Sync)) 
         }
         let mut outcome = Ok(());
         for thread in threads {
-            let joined = thread.and_then(|thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            });
+            let joined =
+                thread.and_then(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             outcome = outcome.and(joined);
         }
         outcome
@@ -207,40 +174,23 @@ mod tests {
     #[cfg(all(target_os = "linux", not(homenode_lab), not(miri)))]
     fn dealt(machine: &str, parts: &[(Range<usize>, Policy)]) -> Vec<(Vec<usize>, usize)> {
         let crews = crews(parts.iter().cloned(), &nodes(machine));
-        let mut pieces: Vec<Range<usize>> =
-            crews.iter().flat_map(|crew| crew.pieces.clone()).collect();
+        let mut pieces: Vec<Range<usize>> = crews.iter().flat_map(|crew| crew.pieces.clone()).collect();
         pieces.sort_unstable_by_key(|piece| piece.start);
         let total: usize = parts.iter().map(|(range, _)| range.len()).sum();
         assert_eq!(pieces.iter().map(Range::len).sum::<usize>(), total);
         assert!(pieces.windows(2).all(|pair| pair[0].end <= pair[1].start));
-        assert!(
-            crews
-                .iter()
-                .all(|crew| (1..=THREADS_PER_NODE_MAX).contains(&crew.threads))
-        );
-        crews
-            .iter()
-            .map(|crew| (crew.cpus.clone(), crew.pieces.iter().map(Range::len).sum()))
-            .collect()
+        assert!(crews.iter().all(|crew| (1..=THREADS_PER_NODE_MAX).contains(&crew.threads)));
+        crews.iter().map(|crew| (crew.cpus.clone(), crew.pieces.iter().map(Range::len).sum())).collect()
     }
 
     #[test]
     #[cfg(all(target_os = "linux", not(homenode_lab), not(miri)))]
     fn parts_are_filled_by_their_nodes() {
-        let parts = [
-            (0..GIB, Policy::Bind(vec![1])),
-            (GIB..3 * GIB, Policy::Preferred(3)),
-        ];
+        let parts = [(0..GIB, Policy::Bind(vec![1])), (GIB..3 * GIB, Policy::Preferred(3))];
         let expected = [((32..64).collect(), GIB), ((96..128).collect(), 2 * GIB)];
         assert_eq!(dealt("kunpeng-920", &parts), expected);
         let interleaved = dealt("kunpeng-920", &[(0..GIB, Policy::Interleave)]);
-        assert_eq!(
-            interleaved
-                .iter()
-                .map(|(_, bytes)| *bytes)
-                .collect::<Vec<_>>(),
-            [GIB / 4; 4]
-        );
+        assert_eq!(interleaved.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [GIB / 4; 4]);
     }
 
     #[test]
@@ -250,10 +200,7 @@ mod tests {
         let interleaved = dealt("sapphire-rapids-2s-cxl", &[(0..GIB, Policy::Interleave)]);
         assert_eq!(interleaved.len(), 2, "the far node takes no part");
         let expected = [(near, GIB)];
-        assert_eq!(
-            dealt("sapphire-rapids-2s-cxl", &[(0..GIB, Policy::Bind(vec![2]))]),
-            expected
-        );
+        assert_eq!(dealt("sapphire-rapids-2s-cxl", &[(0..GIB, Policy::Bind(vec![2]))]), expected);
     }
 
     #[test]
@@ -265,13 +212,8 @@ mod tests {
 
     #[test]
     fn touching_makes_present_and_keeps_contents() {
-        let region = Region::new(
-            4 << 20,
-            &Policy::Default,
-            HugePages::Off,
-            &Topology::discover(),
-        )
-        .unwrap();
+        let machine = Topology::from_bundle(machines::text("laptop-8").unwrap()).unwrap();
+        let region = Region::new(4 << 20, &Policy::Default, HugePages::Off, &machine).unwrap();
         // SAFETY: the first byte of a region that this test alone uses.
         unsafe { region.as_ptr().write(9) };
         let (start, bytes) = region.checked(&(0..region.len()));

@@ -67,25 +67,13 @@ impl Region {
         let nodes = Nodes::of(topology);
         nodes.check(policy)?;
         let rounded = bytes.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES);
-        let too_much = || MemoryError::Map {
-            bytes,
-            source: io::ErrorKind::OutOfMemory.into(),
-        };
+        let too_much = || MemoryError::Map { bytes, source: io::ErrorKind::OutOfMemory.into() };
         let bytes = rounded.ok_or_else(too_much)?;
         let (start, pages) = map(bytes, policy, huge_pages, &nodes)?;
         // From here on, errors unmap.
-        let parts = Mutex::new(Parts(vec![Part {
-            start: 0,
-            policy: Policy::Default,
-            placement: Placement::NotNeeded,
-        }]));
-        let region = Region {
-            start,
-            bytes,
-            pages,
-            nodes,
-            parts,
-        };
+        let parts =
+            Mutex::new(Parts(vec![Part { start: 0, policy: Policy::Default, placement: Placement::NotNeeded }]));
+        let region = Region { start, bytes, pages, nodes, parts };
         if *policy != Policy::Default {
             region.place(0..bytes, policy)?;
         }
@@ -146,18 +134,8 @@ impl Region {
     /// All parts with the policy that each was given and what became of it, ascending.
     pub fn placements(&self) -> Vec<(Range<usize>, Policy, Placement)> {
         let parts = self.lock_parts();
-        let ends = parts
-            .0
-            .iter()
-            .skip(1)
-            .map(|part| part.start)
-            .chain([self.bytes]);
-        parts
-            .0
-            .iter()
-            .zip(ends)
-            .map(|(p, end)| (p.start..end, p.policy.clone(), p.placement.clone()))
-            .collect()
+        let ends = parts.0.iter().skip(1).map(|part| part.start).chain([self.bytes]);
+        parts.0.iter().zip(ends).map(|(p, end)| (p.start..end, p.policy.clone(), p.placement.clone())).collect()
     }
 
     pub(crate) fn nodes(&self) -> &Nodes {
@@ -166,17 +144,11 @@ impl Region {
 
     /// Address and length of a range.
     pub(crate) fn checked(&self, range: &Range<usize>) -> (NonNull<u8>, usize) {
-        assert!(
-            range.start <= range.end && range.end <= self.bytes,
-            "{range:?} is not inside the region"
-        );
+        assert!(range.start <= range.end && range.end <= self.bytes, "{range:?} is not inside the region");
         let aligned = range.start % HUGE_PAGE_BYTES == 0 && range.end % HUGE_PAGE_BYTES == 0;
         assert!(aligned, "{range:?} is not made of whole huge pages");
         // SAFETY: range.start <= self.bytes, so the address is inside the mapping or one past it.
-        (
-            unsafe { self.start.add(range.start) },
-            range.end - range.start,
-        )
+        (unsafe { self.start.add(range.start) }, range.end - range.start)
     }
 
     /// Nothing that holds the lock can leave the parts half changed.
@@ -199,9 +171,8 @@ fn map(
     nodes: &Nodes,
 ) -> Result<(NonNull<u8>, PageKind), MemoryError> {
     if matches!(huge_pages, HugePages::Try | HugePages::Require) {
-        let reserved = check_huge_bytes(bytes, policy, nodes).and_then(|()| {
-            sys::map(bytes, true).map_err(|source| MemoryError::HugePages { bytes, source })
-        });
+        let reserved = check_huge_bytes(bytes, policy, nodes)
+            .and_then(|()| sys::map(bytes, true).map_err(|source| MemoryError::HugePages { bytes, source }));
         match reserved {
             Ok(start) => return Ok((start, PageKind::Reserved)),
             Err(error) if huge_pages == HugePages::Require => return Err(error),
@@ -211,14 +182,7 @@ fn map(
     let start = sys::map(bytes, false).map_err(|source| MemoryError::Map { bytes, source })?;
     let wanted = huge_pages != HugePages::Off;
     sys::advise_huge(start, bytes, wanted);
-    Ok((
-        start,
-        if wanted {
-            PageKind::Transparent
-        } else {
-            PageKind::Small
-        },
-    ))
+    Ok((start, if wanted { PageKind::Transparent } else { PageKind::Small }))
 }
 
 /// The kernel keeps a mapping's reserved pages aside, but not those of a certain node: a bound page that its node cannot
@@ -231,18 +195,11 @@ fn check_huge_bytes(bytes: usize, policy: &Policy, nodes: &Nodes) -> Result<(), 
     if nodes.uniform {
         return Ok(());
     }
-    let free_bytes = bound
-        .iter()
-        .map(|node| sys::free_huge_bytes(*node))
-        .fold(0, u64::saturating_add);
+    let free_bytes = bound.iter().map(|node| sys::free_huge_bytes(*node)).fold(0, u64::saturating_add);
     if free_bytes >= bytes as u64 {
         return Ok(());
     }
-    Err(MemoryError::HugePagesOnNodes {
-        bytes,
-        policy: policy.clone(),
-        free_bytes,
-    })
+    Err(MemoryError::HugePagesOnNodes { bytes, policy: policy.clone(), free_bytes })
 }
 
 /// Sets the calling thread's policy: where pages come from that it is the first to touch, outside regions with a policy of
@@ -277,16 +234,11 @@ fn apply(
         (Ok(()), Policy::Default) => Ok(Placement::NotNeeded),
         (Ok(()), _) => Ok(Placement::Applied(policy.clone())),
         // Before Linux 6.9 the mode is unknown.
-        (Err(Refusal::NotUnderstood), Policy::WeightedInterleave) => {
-            match set(Mode::Interleave, &nodes.interleaved) {
-                Ok(()) => Ok(Placement::Applied(Policy::Interleave)),
-                Err(refusal) => Ok(Placement::Refused(policy.clone(), refusal)),
-            }
-        }
-        (Err(refusal), Policy::Bind(_)) => Err(MemoryError::Bind {
-            policy: policy.clone(),
-            refusal,
-        }),
+        (Err(Refusal::NotUnderstood), Policy::WeightedInterleave) => match set(Mode::Interleave, &nodes.interleaved) {
+            Ok(()) => Ok(Placement::Applied(Policy::Interleave)),
+            Err(refusal) => Ok(Placement::Refused(policy.clone(), refusal)),
+        },
+        (Err(refusal), Policy::Bind(_)) => Err(MemoryError::Bind { policy: policy.clone(), refusal }),
         (Err(refusal), _) => Ok(Placement::Refused(policy.clone(), refusal)),
     }
 }
@@ -309,39 +261,22 @@ pub(crate) struct Nodes {
 impl Nodes {
     pub(crate) fn of(topology: &Topology) -> Nodes {
         let usable = |node: usize| -> Vec<usize> {
-            let cpus = topology
-                .cpus()
-                .iter()
-                .filter(|cpu| cpu.node == node && cpu.allowed);
+            let cpus = topology.cpus().iter().filter(|cpu| cpu.node == node && cpu.allowed);
             cpus.map(|cpu| cpu.id).collect()
         };
         let nearest = |node: usize| {
             let mut by_distance = topology.nearest(node).into_iter().map(usable);
-            by_distance
-                .find(|cpus| !cpus.is_empty())
-                .unwrap_or_default()
+            by_distance.find(|cpus| !cpus.is_empty()).unwrap_or_default()
         };
         let memory = topology.memory_nodes();
-        let with_cpus: Vec<usize> = memory
-            .iter()
-            .filter(|n| !n.cpus.is_empty())
-            .map(|n| n.id)
-            .collect();
+        let with_cpus: Vec<usize> = memory.iter().filter(|n| !n.cpus.is_empty()).map(|n| n.id).collect();
         let memory: Vec<usize> = memory.iter().map(|node| node.id).collect();
         Nodes {
             uniform: topology.is_uniform(),
             single: topology.nodes().len() == 1,
-            interleaved: if with_cpus.is_empty() {
-                memory.clone()
-            } else {
-                with_cpus
-            },
+            interleaved: if with_cpus.is_empty() { memory.clone() } else { with_cpus },
             memory,
-            cpus: topology
-                .nodes()
-                .iter()
-                .map(|node| (node.id, nearest(node.id)))
-                .collect(),
+            cpus: topology.nodes().iter().map(|node| (node.id, nearest(node.id))).collect(),
         }
     }
 
@@ -352,10 +287,7 @@ impl Nodes {
             _ => &[],
         };
         match named.iter().find(|node| !self.memory.contains(node)) {
-            Some(&node) => Err(MemoryError::NoSuchNode {
-                policy: policy.clone(),
-                node,
-            }),
+            Some(&node) => Err(MemoryError::NoSuchNode { policy: policy.clone(), node }),
             None => Ok(()),
         }
     }
@@ -374,36 +306,16 @@ struct Part {
 
 impl Parts {
     /// `range` is not empty.
-    fn set(
-        &mut self,
-        range: Range<usize>,
-        region_bytes: usize,
-        policy: &Policy,
-        placement: &Placement,
-    ) {
+    fn set(&mut self, range: Range<usize>, region_bytes: usize, policy: &Policy, placement: &Placement) {
         // What held up to the end of the range goes on behind it.
-        let behind = self
-            .0
-            .iter()
-            .rev()
-            .find(|part| part.start <= range.end)
-            .cloned();
-        self.0
-            .retain(|part| !range.contains(&part.start) && part.start != range.end);
-        self.0.push(Part {
-            start: range.start,
-            policy: policy.clone(),
-            placement: placement.clone(),
-        });
+        let behind = self.0.iter().rev().find(|part| part.start <= range.end).cloned();
+        self.0.retain(|part| !range.contains(&part.start) && part.start != range.end);
+        self.0.push(Part { start: range.start, policy: policy.clone(), placement: placement.clone() });
         if let Some(part) = behind.filter(|_| range.end < region_bytes) {
-            self.0.push(Part {
-                start: range.end,
-                ..part
-            });
+            self.0.push(Part { start: range.end, ..part });
         }
         self.0.sort_unstable_by_key(|part| part.start);
-        self.0
-            .dedup_by(|next, part| next.policy == part.policy && next.placement == part.placement);
+        self.0.dedup_by(|next, part| next.policy == part.policy && next.placement == part.placement);
     }
 }
 

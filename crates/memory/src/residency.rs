@@ -74,9 +74,7 @@ impl Region {
         let asked = self.each_batch(range.clone(), |pages, step| {
             let mut statuses = vec![sys::UNASKED; pages.len()];
             sys::move_pages(pages, None, &mut statuses)?;
-            statuses
-                .iter()
-                .for_each(|status| residency.count(*status, step));
+            statuses.iter().for_each(|status| residency.count(*status, step));
             Ok(())
         });
         match asked {
@@ -92,10 +90,7 @@ impl Region {
         let (start, bytes) = self.checked(&range);
         let node = i32::try_from(self.nodes().memory[0]).ok()?;
         for present in sys::present(start, bytes).ok()? {
-            residency.count(
-                if present { node } else { sys::ABSENT },
-                sys::page_bytes() as u64,
-            );
+            residency.count(if present { node } else { sys::ABSENT }, sys::page_bytes() as u64);
         }
         Some(residency)
     }
@@ -111,20 +106,14 @@ impl Region {
             let mut statuses = vec![sys::UNASKED; pages.len()];
             sys::move_pages(pages, Some(node), &mut statuses)?;
             // After a page that can't be moved the kernel may leave the rest of a batch as it is: ask where those are.
-            let left: Vec<usize> = (0..pages.len())
-                .filter(|i| statuses[*i] == sys::UNASKED)
-                .collect();
+            let left: Vec<usize> = (0..pages.len()).filter(|i| statuses[*i] == sys::UNASKED).collect();
             if !left.is_empty() {
                 let pages: Vec<usize> = left.iter().map(|i| pages[*i]).collect();
                 let mut asked = vec![sys::UNASKED; pages.len()];
                 sys::move_pages(&pages, None, &mut asked)?;
-                left.iter()
-                    .zip(asked)
-                    .for_each(|(i, status)| statuses[*i] = status);
+                left.iter().zip(asked).for_each(|(i, status)| statuses[*i] = status);
             }
-            statuses
-                .iter()
-                .for_each(|status| after.count(*status, step));
+            statuses.iter().for_each(|status| after.count(*status, step));
             Ok(())
         })?;
         let there_bytes = after.by_node.remove(&node).unwrap_or(0);
@@ -133,11 +122,7 @@ impl Region {
         if elsewhere > 0 {
             *failed.entry(libc::EAGAIN).or_default() += elsewhere;
         }
-        Ok(Migration {
-            there_bytes,
-            absent_bytes: after.absent_bytes,
-            failed,
-        })
+        Ok(Migration { there_bytes, absent_bytes: after.absent_bytes, failed })
     }
 
     /// Calls `each` with the addresses of a range's pages, a batch at a time, and the bytes that each address stands for.
@@ -147,11 +132,7 @@ impl Region {
         mut each: impl FnMut(&[usize], u64) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let (start, bytes) = self.checked(&range);
-        let step = if self.pages() == PageKind::Reserved {
-            HUGE_PAGE_BYTES
-        } else {
-            sys::page_bytes()
-        };
+        let step = if self.pages() == PageKind::Reserved { HUGE_PAGE_BYTES } else { sys::page_bytes() };
         let first = start.as_ptr().addr();
         for batch in (first..first + bytes).step_by(step * BATCH_PAGES) {
             let end = (first + bytes).min(batch + step * BATCH_PAGES);

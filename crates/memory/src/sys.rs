@@ -31,9 +31,7 @@ pub(crate) fn map(bytes: usize, reserved_huge_pages: bool) -> io::Result<NonNull
         // The kernel aligns these by itself.
         return map_anonymous(bytes, libc::MAP_HUGETLB | MAP_HUGE_2MB);
     }
-    let wide = bytes
-        .checked_add(HUGE_PAGE_BYTES)
-        .ok_or(io::ErrorKind::OutOfMemory)?;
+    let wide = bytes.checked_add(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
     let raw = map_anonymous(wide, 0)?.as_ptr();
     let before = raw.align_offset(HUGE_PAGE_BYTES);
     // SAFETY: before < HUGE_PAGE_BYTES, and the mapping is HUGE_PAGE_BYTES longer than needed: the middle stays inside. The
@@ -68,11 +66,7 @@ pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
 
 /// Asks for transparent huge pages, or declines them. Kernels without them answer EINVAL, which changes nothing.
 pub(crate) fn advise_huge(start: NonNull<u8>, bytes: usize, wanted: bool) {
-    let advice = if wanted {
-        libc::MADV_HUGEPAGE
-    } else {
-        libc::MADV_NOHUGEPAGE
-    };
+    let advice = if wanted { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
     // SAFETY: this advice changes no contents, whatever the range.
     unsafe { libc::madvise(start.as_ptr().cast(), bytes, advice) };
 }
@@ -82,8 +76,7 @@ pub(crate) fn advise_huge(start: NonNull<u8>, bytes: usize, wanted: bool) {
 pub(crate) fn populate(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
     loop {
         // SAFETY: populating changes no contents, whatever the range.
-        let answer =
-            unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_POPULATE_WRITE) };
+        let answer = unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_POPULATE_WRITE) };
         if answer == 0 {
             return Ok(());
         }
@@ -106,25 +99,11 @@ pub(crate) fn present(start: NonNull<u8>, bytes: usize) -> io::Result<Vec<bool>>
 }
 
 /// Sets the policy of a range for pages that are not present yet (mbind).
-pub(crate) fn set_range_policy(
-    start: NonNull<u8>,
-    bytes: usize,
-    mode: Mode,
-    nodes: &[usize],
-) -> Result<(), Refusal> {
+pub(crate) fn set_range_policy(start: NonNull<u8>, bytes: usize, mode: Mode, nodes: &[usize]) -> Result<(), Refusal> {
     let (mask, bits) = node_mask(nodes);
     // SAFETY: mbind without move flags changes no contents; the mask is `bits` long and outlives the call.
-    let answer = unsafe {
-        libc::syscall(
-            libc::SYS_mbind,
-            start.as_ptr(),
-            bytes,
-            mode as i64,
-            mask.as_ptr(),
-            bits,
-            0i64,
-        )
-    };
+    let answer =
+        unsafe { libc::syscall(libc::SYS_mbind, start.as_ptr(), bytes, mode as i64, mask.as_ptr(), bits, 0i64) };
     check(answer)
 }
 
@@ -149,16 +128,10 @@ fn node_mask(nodes: &[usize]) -> (Vec<u64>, usize) {
 
 /// Asks where pages of this process are, or moves them to a node (move_pages). `statuses[i]` becomes the node of
 /// `pages[i]`, or a negative error number; an entry that the kernel didn't come to keeps its value.
-pub(crate) fn move_pages(
-    pages: &[usize],
-    target: Option<usize>,
-    statuses: &mut [i32],
-) -> Result<(), Refusal> {
+pub(crate) fn move_pages(pages: &[usize], target: Option<usize>, statuses: &mut [i32]) -> Result<(), Refusal> {
     assert_eq!(pages.len(), statuses.len());
     let targets = target.map(|node| vec![i32::try_from(node).unwrap_or(i32::MAX); pages.len()]);
-    let targets = targets
-        .as_ref()
-        .map_or(ptr::null(), |targets| targets.as_ptr());
+    let targets = targets.as_ref().map_or(ptr::null(), |targets| targets.as_ptr());
     // SAFETY: three arrays of pages.len() entries (or none of targets) that outlive the call; the kernel writes only
     // `statuses`. Moving a page keeps its address and contents.
     let answer = unsafe {
@@ -212,11 +185,8 @@ pub(crate) fn page_bytes() -> usize {
 
 /// Bytes of reserved 2 MiB pages that are free on a node at this moment.
 pub(crate) fn free_huge_bytes(node: usize) -> u64 {
-    let path =
-        format!("/sys/devices/system/node/node{node}/hugepages/hugepages-2048kB/free_hugepages");
-    let pages = std::fs::read_to_string(path)
-        .ok()
-        .and_then(|text| text.trim().parse::<u64>().ok());
+    let path = format!("/sys/devices/system/node/node{node}/hugepages/hugepages-2048kB/free_hugepages");
+    let pages = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok());
     pages.unwrap_or(0).saturating_mul(HUGE_PAGE_BYTES as u64)
 }
 

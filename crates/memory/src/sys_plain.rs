@@ -19,9 +19,7 @@ pub(crate) enum Mode {
 }
 
 fn layout(bytes: usize) -> Option<Layout> {
-    Layout::from_size_align(bytes, HUGE_PAGE_BYTES)
-        .ok()
-        .filter(|layout| layout.size() > 0)
+    Layout::from_size_align(bytes, HUGE_PAGE_BYTES).ok().filter(|layout| layout.size() > 0)
 }
 
 pub(crate) fn map(bytes: usize, reserved_huge_pages: bool) -> io::Result<NonNull<u8>> {
@@ -53,12 +51,7 @@ pub(crate) fn present(_start: NonNull<u8>, _bytes: usize) -> io::Result<Vec<bool
     Err(io::ErrorKind::Unsupported.into())
 }
 
-pub(crate) fn set_range_policy(
-    _: NonNull<u8>,
-    _: usize,
-    _: Mode,
-    _: &[usize],
-) -> Result<(), Refusal> {
+pub(crate) fn set_range_policy(_: NonNull<u8>, _: usize, _: Mode, _: &[usize]) -> Result<(), Refusal> {
     Err(Refusal::NotSupported)
 }
 

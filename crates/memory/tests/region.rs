@@ -26,11 +26,7 @@ fn use_all(region: &Region) {
         // SAFETY: inside the region, which this test alone uses.
         unsafe {
             let page = region.as_ptr().add(offset);
-            assert_eq!(
-                (page.read(), page.add(4095).read()),
-                (0, 0),
-                "fresh memory is zero"
-            );
+            assert_eq!((page.read(), page.add(4095).read()), (0, 0), "fresh memory is zero");
             page.write(offset as u8 | 1);
             page.add(4095).write(7);
         }
@@ -54,10 +50,7 @@ fn nothing_is_present_before_and_all_after_prefaulting() {
     for huge in [HugePages::Off, HugePages::Transparent] {
         let region = region(64 * MIB, Policy::Default, huge);
         let before = region.residency(0..region.len()).unwrap();
-        assert_eq!(
-            (before.present_bytes(), before.absent_bytes),
-            (0, 64 * MIB as u64)
-        );
+        assert_eq!((before.present_bytes(), before.absent_bytes), (0, 64 * MIB as u64));
         // SAFETY: the first byte of a region that this test alone uses.
         unsafe { region.as_ptr().write(42) };
         let done = region.prefault().unwrap();
@@ -97,15 +90,8 @@ fn on_one_node_no_policy_is_asked_for() {
         Policy::Preferred(node),
     ];
     for policy in policies {
-        assert_eq!(
-            region(2 * MIB, policy.clone(), HugePages::Off).placement(),
-            Placement::NotNeeded,
-            "{policy}"
-        );
-        assert_eq!(
-            set_thread_policy(&policy, &here()).unwrap(),
-            Placement::NotNeeded
-        );
+        assert_eq!(region(2 * MIB, policy.clone(), HugePages::Off).placement(), Placement::NotNeeded, "{policy}");
+        assert_eq!(set_thread_policy(&policy, &here()).unwrap(), Placement::NotNeeded);
     }
 }
 
@@ -125,21 +111,9 @@ fn parts_have_policies_of_their_own() {
     let node = here().memory_nodes()[0].id;
     let parts = region.split(2);
     assert_eq!(parts, [0..4 * MIB, 4 * MIB..8 * MIB]);
-    region
-        .place(parts[1].clone(), &Policy::Preferred(node))
-        .unwrap();
-    let placed: Vec<_> = region
-        .placements()
-        .into_iter()
-        .map(|(range, policy, _)| (range, policy))
-        .collect();
-    assert_eq!(
-        placed,
-        [
-            (0..4 * MIB, Policy::Default),
-            (4 * MIB..8 * MIB, Policy::Preferred(node))
-        ]
-    );
+    region.place(parts[1].clone(), &Policy::Preferred(node)).unwrap();
+    let placed: Vec<_> = region.placements().into_iter().map(|(range, policy, _)| (range, policy)).collect();
+    assert_eq!(placed, [(0..4 * MIB, Policy::Default), (4 * MIB..8 * MIB, Policy::Preferred(node))]);
     region.prefault().unwrap();
     assert_eq!(region.residency(0..8 * MIB).unwrap().absent_bytes, 0);
 }
@@ -151,14 +125,8 @@ fn split_covers_the_region_without_gaps() {
         let parts = region.split(count);
         assert_eq!((parts[0].start, parts[count - 1].end), (0, region.len()));
         assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start));
-        let sizes: Vec<usize> = parts
-            .iter()
-            .map(|part| part.len() / HUGE_PAGE_BYTES)
-            .collect();
-        assert!(
-            sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1,
-            "{sizes:?}"
-        );
+        let sizes: Vec<usize> = parts.iter().map(|part| part.len() / HUGE_PAGE_BYTES).collect();
+        assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1, "{sizes:?}");
     }
 }
 
@@ -168,57 +136,28 @@ fn a_refused_policy_leaves_usable_memory_unless_it_binds() {
         return;
     }
     // The topology promises node 3, the kernel doesn't have it.
-    let region = Region::new(
-        4 * MIB,
-        &Policy::Preferred(3),
-        HugePages::Off,
-        &four_nodes(),
-    )
-    .unwrap();
+    let region = Region::new(4 * MIB, &Policy::Preferred(3), HugePages::Off, &four_nodes()).unwrap();
     match region.placement() {
-        Placement::Refused(
-            Policy::Preferred(3),
-            Refusal::NotUnderstood | Refusal::NotPermitted,
-        ) => {}
+        Placement::Refused(Policy::Preferred(3), Refusal::NotUnderstood | Refusal::NotPermitted) => {}
         other => panic!("{other:?}"),
     }
-    assert!(
-        region
-            .placement()
-            .to_string()
-            .starts_with("preferred=3 refused: ")
-    );
+    assert!(region.placement().to_string().starts_with("preferred=3 refused: "));
     use_all(&region);
-    match Region::new(
-        4 * MIB,
-        &Policy::Bind(vec![2, 3]),
-        HugePages::Off,
-        &four_nodes(),
-    ) {
-        Err(MemoryError::Bind {
-            policy: Policy::Bind(nodes),
-            ..
-        }) => assert_eq!(nodes, [2, 3]),
+    match Region::new(4 * MIB, &Policy::Bind(vec![2, 3]), HugePages::Off, &four_nodes()) {
+        Err(MemoryError::Bind { policy: Policy::Bind(nodes), .. }) => assert_eq!(nodes, [2, 3]),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn policies_that_the_kernel_takes_are_followed() {
-    for policy in [
-        Policy::Local,
-        Policy::Interleave,
-        Policy::WeightedInterleave,
-        Policy::Bind(vec![0]),
-        Policy::Preferred(0),
-    ] {
+    for policy in
+        [Policy::Local, Policy::Interleave, Policy::WeightedInterleave, Policy::Bind(vec![0]), Policy::Preferred(0)]
+    {
         let region = match Region::new(64 * MIB, &policy, HugePages::Off, &four_nodes()) {
             Ok(region) => region,
             // Containers forbid it.
-            Err(MemoryError::Bind {
-                refusal: Refusal::NotPermitted,
-                ..
-            }) => continue,
+            Err(MemoryError::Bind { refusal: Refusal::NotPermitted, .. }) => continue,
             Err(error) => panic!("{error}"),
         };
         // Also pre-faults with a crew for each of four nodes, though pinning to CPUs that aren't there fails.
@@ -226,10 +165,7 @@ fn policies_that_the_kernel_takes_are_followed() {
         use_all(&region);
         match region.placement() {
             Placement::Applied(applied) => {
-                assert!(
-                    applied == policy
-                        || (policy, applied) == (Policy::WeightedInterleave, Policy::Interleave)
-                );
+                assert!(applied == policy || (policy, applied) == (Policy::WeightedInterleave, Policy::Interleave));
                 assert_eq!(region.residency(0..region.len()).unwrap().absent_bytes, 0);
             }
             Placement::Refused(_, Refusal::NotPermitted) => {}
@@ -249,11 +185,7 @@ fn moving_to_the_own_node_changes_nothing_and_absent_pages_stay_absent() {
     };
     match region.migrate(0..region.len(), node) {
         Ok(moved) => {
-            assert_eq!(
-                (moved.there_bytes, moved.absent_bytes),
-                (4096, (4 * MIB - 4096) as u64),
-                "{moved:?}"
-            );
+            assert_eq!((moved.there_bytes, moved.absent_bytes), (4096, (4 * MIB - 4096) as u64), "{moved:?}");
             assert!(moved.failed.is_empty());
         }
         Err(refusal) => assert_eq!(refusal, Refusal::NotPermitted),
@@ -268,10 +200,7 @@ fn required_huge_pages_are_there_or_an_error() {
             assert_eq!(region.pages(), PageKind::Reserved);
             region.prefault().unwrap();
             use_all(&Region::new(2 * MIB, &Policy::Default, HugePages::Try, &here()).unwrap());
-            assert_eq!(
-                region.residency(0..4 * MIB).unwrap().present_bytes(),
-                4 * MIB as u64
-            );
+            assert_eq!(region.residency(0..4 * MIB).unwrap().present_bytes(), 4 * MIB as u64);
         }
         Err(MemoryError::HugePages { bytes, .. }) => assert_eq!(bytes, 4 * MIB),
         Err(other) => panic!("{other}"),
@@ -281,10 +210,7 @@ fn required_huge_pages_are_there_or_an_error() {
 #[test]
 fn more_than_the_address_space_is_an_error() {
     for bytes in [usize::MAX, usize::MAX / 2, 1 << 60] {
-        assert!(matches!(
-            Region::new(bytes, &Policy::Default, HugePages::Try, &here()),
-            Err(MemoryError::Map { .. })
-        ));
+        assert!(matches!(Region::new(bytes, &Policy::Default, HugePages::Try, &here()), Err(MemoryError::Map { .. })));
     }
 }
 
