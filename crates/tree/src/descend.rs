@@ -1,0 +1,213 @@
+//! How is the leaf of a key found? Optimistic descent, and the latched one behind it.
+//!
+//! Optimistic: read the child's number, validate the page it came from *before* the number is
+//! followed (a torn number must not cause I/O), get the child, validate the parent again (the child
+//! was still its child when it was got: it was neither split, merged nor freed before its own
+//! version was taken). After [`RETRIES`] failures the descent couples shared latches instead, which
+//! queue fairly, so no reader starves under writers (Leis et al., "Optimistic Lock Coupling: A
+//! Scalable and Efficient General-Purpose Synchronization Method", 2019).
+
+use homenode_platform::task;
+use homenode_pool::{Exclusive, Optimistic, PageNo, PageRef, Shared};
+
+use crate::layout::View;
+use crate::{Tree, TreeError};
+
+/// Optimistic attempts before latches are taken.
+const RETRIES: u32 = 16;
+
+/// Which way a descent goes at each inner page.
+#[derive(Clone, Copy)]
+pub(crate) enum Target<'k> {
+    /// To the page that holds this key.
+    Key(&'k [u8]),
+    /// To the page that holds the largest keys below this one.
+    Below(&'k [u8]),
+    /// To the right-most page.
+    Last,
+}
+
+impl Target<'_> {
+    #[inline(always)]
+    fn child_index<P: crate::bytes::Bytes + ?Sized>(self, view: View<'_, P>) -> usize {
+        match self {
+            Target::Key(key) => view.child_index(key),
+            Target::Below(key) => view.child_index_below(key),
+            Target::Last => view.count(),
+        }
+    }
+}
+
+impl Tree {
+    /// Runs `read` on the leaf of `key` until it has seen one consistent state.
+    #[inline]
+    pub(crate) fn read_leaf<R>(&self, key: &[u8], read: impl FnMut(&PageRef<'_>) -> R) -> Result<R, TreeError> {
+        self.read_page(Target::Key(key), 0, read)
+    }
+
+    /// Runs `read` on the page of `level` that `target` leads to (or the root, if that is lower)
+    /// until it has seen one consistent state.
+    #[inline]
+    pub(crate) fn read_page<R>(
+        &self,
+        target: Target<'_>,
+        level: u8,
+        mut read: impl FnMut(&PageRef<'_>) -> R,
+    ) -> Result<R, TreeError> {
+        for attempt in 0..RETRIES {
+            if let Some(page) = self.descend_optimistic(target, level)? {
+                let result = read(&page.page());
+                if page.validate() {
+                    return Ok(result);
+                }
+            }
+            task::spin_hint(attempt);
+        }
+        Ok(read(&self.descend_shared(target, level)?.0.page()))
+    }
+
+    /// One optimistic attempt to reach `level`. None: something changed on the way.
+    #[inline]
+    fn descend_optimistic(&self, target: Target<'_>, level: u8) -> Result<Option<Optimistic<'_>>, TreeError> {
+        let mut page = self.pool.optimistic(self.root)?;
+        loop {
+            let view_page = page.page();
+            let view = View(&view_page);
+            if view.level() <= level {
+                return Ok(Some(page));
+            }
+            let child = view.child(target.child_index(view));
+            if !page.validate() {
+                return Ok(None);
+            }
+            let next = self.pool.optimistic(child);
+            if !page.validate() {
+                return Ok(None);
+            }
+            page = next?;
+        }
+    }
+
+    /// Reaches `level` by coupling shared latches. Also returns the page's parent, still latched.
+    fn descend_shared(&self, target: Target<'_>, level: u8) -> Result<(Shared<'_>, Option<Shared<'_>>), TreeError> {
+        let mut parent = None;
+        let mut page = self.pool.shared(self.root)?;
+        loop {
+            let view = View(page.bytes());
+            if view.level() <= level {
+                return Ok((page, parent));
+            }
+            let child = self.pool.shared(view.child(target.child_index(view)))?;
+            parent = Some(std::mem::replace(&mut page, child));
+        }
+    }
+
+    /// The leaf of `key`, exclusively latched.
+    pub(crate) fn latch_leaf(&self, key: &[u8]) -> Result<Exclusive<'_>, TreeError> {
+        for attempt in 0..RETRIES {
+            if let Some(leaf) = self.latch_leaf_optimistic(key)? {
+                return Ok(leaf);
+            }
+            task::spin_hint(attempt);
+        }
+        self.latch_leaf_coupled(key)
+    }
+
+    #[inline]
+    fn latch_leaf_optimistic(&self, key: &[u8]) -> Result<Option<Exclusive<'_>>, TreeError> {
+        let Some((parent, leaf)) = self.find_child(Target::Key(key), 1)? else {
+            return self.latch_root_leaf();
+        };
+        if !parent.validate() {
+            return Ok(None);
+        }
+        let latched = self.pool.exclusive(leaf);
+        // While the parent stands, the leaf is its child; and from now on it is latched.
+        if !parent.validate() {
+            return Ok(None);
+        }
+        Ok(Some(latched?))
+    }
+
+    /// The optimistic page at `level` and the child in it. None: the tree is not that high.
+    #[inline]
+    fn find_child(&self, target: Target<'_>, level: u8) -> Result<Option<(Optimistic<'_>, PageNo)>, TreeError> {
+        loop {
+            let Some(page) = self.descend_optimistic(target, level)? else { continue };
+            let view_page = page.page();
+            let view = View(&view_page);
+            if view.level() < level {
+                if page.validate() {
+                    return Ok(None);
+                }
+                continue;
+            }
+            let child = view.child(target.child_index(view));
+            return Ok(Some((page, child)));
+        }
+    }
+
+    /// The root, if it is (still) a leaf.
+    fn latch_root_leaf(&self) -> Result<Option<Exclusive<'_>>, TreeError> {
+        let root = self.pool.exclusive(self.root)?;
+        let is_leaf = View(root.bytes()).level() == 0;
+        Ok(is_leaf.then_some(root))
+    }
+
+    /// Shared latches down to the leaf's parent, which is held while the leaf is latched.
+    fn latch_leaf_coupled(&self, key: &[u8]) -> Result<Exclusive<'_>, TreeError> {
+        loop {
+            let (parent, _) = self.descend_shared(Target::Key(key), 1)?;
+            let view = View(parent.bytes());
+            if view.level() == 0 {
+                drop(parent);
+                if let Some(root) = self.latch_root_leaf()? {
+                    return Ok(root);
+                }
+                continue;
+            }
+            return Ok(self.pool.exclusive(view.child(view.child_index(key)))?);
+        }
+    }
+
+    /// The parent of the page at `level - 1` on the way to `key`, exclusively latched. None: the
+    /// tree has no such level.
+    pub(crate) fn latch_inner(&self, key: &[u8], level: u8) -> Result<Option<Exclusive<'_>>, TreeError> {
+        for attempt in 0.. {
+            let parent = if attempt < RETRIES { self.find_child(Target::Key(key), level + 1)? } else { None };
+            let latched = match parent {
+                Some((parent, child)) if parent.validate() => {
+                    let latched = self.pool.exclusive(child);
+                    if !parent.validate() {
+                        continue;
+                    }
+                    latched?
+                }
+                Some(_) => {
+                    task::spin_hint(attempt);
+                    continue;
+                }
+                None => self.latch_inner_coupled(key, level)?,
+            };
+            let view = View(latched.bytes());
+            return Ok((view.level() == level).then_some(latched));
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    fn latch_inner_coupled(&self, key: &[u8], level: u8) -> Result<Exclusive<'_>, TreeError> {
+        loop {
+            let (parent, _) = self.descend_shared(Target::Key(key), level + 1)?;
+            let view = View(parent.bytes());
+            if view.level() <= level {
+                drop(parent);
+                let root = self.pool.exclusive(self.root)?;
+                if View(root.bytes()).level() <= level {
+                    return Ok(root);
+                }
+                continue;
+            }
+            return Ok(self.pool.exclusive(view.child(view.child_index(key)))?);
+        }
+    }
+}
