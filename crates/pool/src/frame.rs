@@ -14,7 +14,7 @@ use homenode_platform::atomic::{
 };
 
 use crate::page::{PageMut, PageRef};
-use crate::{NO_PAGE, PageNo, Wal};
+use crate::{NO_PAGE, PageNo};
 
 /// End of the free list.
 pub(crate) const NO_FRAME: u32 = u32::MAX;
@@ -173,17 +173,17 @@ impl Frame {
         self.hot.next_free.store(next, Relaxed);
     }
 
-    /// Notes that the page is about to change; true if no uncopied change was noted before. The
-    /// exclusive latch is held and the change's log record is not yet appended.
+    /// Notes that the page is about to change, by log records from `since` on; true if no uncopied
+    /// change was noted before. The exclusive latch is held and the record is not yet appended.
     #[inline(always)]
-    pub(crate) fn mark_dirty(&self, wal: &dyn Wal) -> bool {
+    pub(crate) fn mark_dirty(&self, since: impl FnOnce() -> u64) -> bool {
         // Cannot be cleared under us: copies are taken under the shared latch.
         if self.hot.rec_lsn.load(Relaxed) != 0 {
             return false;
         }
-        self.hot.rec_lsn.store(wal.tail().max(1), Relaxed);
-        // Pairs with the fence in `oldest_change`: a checkpoint that saw the log's tail behind our
-        // record also sees that the page is dirty.
+        self.hot.rec_lsn.store(since().max(1), Relaxed);
+        // Pairs with `checkpoint_fence`: a checkpoint that saw the log's tail behind our record
+        // also sees that the page is dirty.
         fence(SeqCst);
         true
     }
@@ -250,7 +250,7 @@ impl Frame {
     }
 }
 
-/// Before a checkpoint looks at frames: see [`Frame::mark_dirty`].
+/// Before a checkpoint looks at frames: pairs with the fence in [`Frame::mark_dirty`].
 pub(crate) fn checkpoint_fence() {
     fence(SeqCst);
 }
@@ -258,17 +258,6 @@ pub(crate) fn checkpoint_fence() {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Tail(u64);
-    impl Wal for Tail {
-        fn flush_to(&self, _: u64) {}
-        fn log_images(&self, _: &[(PageNo, &[u8])]) -> u64 {
-            self.0
-        }
-        fn tail(&self) -> u64 {
-            self.0
-        }
-    }
 
     #[test]
     fn a_descriptor_is_two_lines() {
@@ -281,21 +270,21 @@ mod tests {
     fn the_oldest_change_survives_redirtying_and_failed_writes() {
         let frame = Frame::new(0, 0, std::ptr::null_mut());
         assert!(frame.is_clean());
-        assert!(frame.mark_dirty(&Tail(100)));
-        assert!(!frame.mark_dirty(&Tail(150)));
+        assert!(frame.mark_dirty(|| 100));
+        assert!(!frame.mark_dirty(|| 150));
         assert_eq!(frame.oldest_change(), 100);
 
         assert!(frame.claim_write() && frame.begin_write());
         assert!(!frame.claim_write());
         assert_eq!(frame.oldest_change(), 100, "until the copy is written");
-        assert!(frame.mark_dirty(&Tail(200)));
+        assert!(frame.mark_dirty(|| 200));
         assert_eq!(frame.oldest_change(), 100);
         frame.end_write(false);
         assert_eq!(frame.oldest_change(), 100, "a failed write changes nothing");
 
         assert!(frame.claim_write() && frame.begin_write());
         assert_eq!(frame.oldest_change(), 100);
-        assert!(frame.mark_dirty(&Tail(300)));
+        assert!(frame.mark_dirty(|| 300));
         frame.end_write(true);
         assert_eq!(frame.oldest_change(), 300, "what came after the copy remains");
         assert!(!frame.is_clean());

@@ -4,6 +4,7 @@ use homenode_latch::Version;
 
 use crate::frame::Frame;
 use crate::page::{PageMut, PageRef};
+use crate::pool::RECOVERED_SINCE;
 use crate::{PAGE_BYTES, PageNo, Pool};
 
 /// A page being read without holding anything.
@@ -41,12 +42,8 @@ impl<'p> Optimistic<'p> {
     /// the page.
     #[inline]
     pub fn upgrade(self) -> Option<Exclusive<'p>> {
-        self.frame.latch().try_upgrade(self.version).then(|| Exclusive {
-            pool: self.pool,
-            frame: self.frame,
-            page_no: self.page_no,
-            changed: false,
-        })
+        let upgraded = self.frame.latch().try_upgrade(self.version);
+        upgraded.then(|| Exclusive::new(self.pool, self.frame, self.page_no, false))
     }
 }
 
@@ -86,13 +83,26 @@ impl Drop for Shared<'_> {
 /// A page held in exclusive mode. Dropping releases it; optimistic readers are invalidated only if
 /// [`Exclusive::mark_dirty`] or [`Exclusive::page_mut`] was called.
 pub struct Exclusive<'p> {
-    pub(crate) pool: &'p Pool,
-    pub(crate) frame: &'p Frame,
-    pub(crate) page_no: PageNo,
-    pub(crate) changed: bool,
+    pool: &'p Pool,
+    frame: &'p Frame,
+    page_no: PageNo,
+    changed: bool,
+    recovering: bool,
 }
 
 impl<'p> Exclusive<'p> {
+    /// The frame is exclusively latched and holds the page.
+    #[inline(always)]
+    pub(crate) fn new(pool: &'p Pool, frame: &'p Frame, page_no: PageNo, changed: bool) -> Exclusive<'p> {
+        Exclusive { pool, frame, page_no, changed, recovering: false }
+    }
+
+    /// For changes that are in the log already.
+    pub(crate) fn recovering(mut self) -> Exclusive<'p> {
+        self.recovering = true;
+        self
+    }
+
     /// The page's number.
     #[inline]
     pub fn page_no(&self) -> PageNo {
@@ -132,7 +142,11 @@ impl<'p> Exclusive<'p> {
     #[inline]
     pub fn mark_dirty(&mut self) {
         self.changed = true;
-        self.pool.mark_frame_dirty(self.frame);
+        if self.recovering {
+            self.pool.mark_frame_dirty_since(self.frame, || RECOVERED_SINCE);
+        } else {
+            self.pool.mark_frame_dirty(self.frame);
+        }
     }
 
     /// Frees the page, as [`Pool::free`] does, without letting go of it first.

@@ -213,7 +213,7 @@ mod tests {
         let frames = descriptors(128);
         // SAFETY: the descriptors outlive the partition.
         let partition = unsafe { Partition::new(3, 0, frames.as_ptr(), frames.len()) };
-        let mut seen = vec![false; 128];
+        let mut seen = [false; 128];
         while let Some(frame) = partition.pop_free() {
             assert!(!std::mem::replace(&mut seen[frame.index() as usize], true));
         }
@@ -228,7 +228,7 @@ mod tests {
         let frames = descriptors(128);
         // SAFETY: the descriptors outlive the partition.
         let partition = unsafe { Partition::new(3, 0, frames.as_ptr(), frames.len()) };
-        let mut passed = vec![0; 128];
+        let mut passed = [0; 128];
         for _ in 0..4 {
             partition.sweep().iter().for_each(|f| passed[f.index() as usize] += 1);
         }

@@ -82,6 +82,9 @@ pub struct Pool {
     repair: Mutex<Option<Arc<RepairHook>>>,
 }
 
+/// Stands for "older than any record": what recovery changes was logged before.
+pub(crate) const RECOVERED_SINCE: u64 = 1;
+
 /// What to do about a page that was never written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
@@ -196,21 +199,23 @@ impl Pool {
             frame.latch().lock_exclusive();
         }
         if frame.page_no() == page_no {
-            return Some(Exclusive { pool: self, frame, page_no, changed: false });
+            return Some(Exclusive::new(self, frame, page_no, false));
         }
         frame.latch().unlock_exclusive_unchanged();
         None
     }
 
     /// For recovery: the page in exclusive mode whatever its state. A free number becomes used; a
-    /// page never written comes as zeros; a damaged one goes to the repair hook.
+    /// page never written comes as zeros; a damaged one goes to the repair hook. Changes made
+    /// through this guard count as older than all that is logged from now on: the next checkpoint
+    /// writes them, wherever it begins.
     pub fn redo_page(&self, page_no: PageNo) -> Result<Exclusive<'_>, PoolError> {
         self.mark_used(page_no)?;
         let slot = self.slot(page_no)?;
         loop {
             let frame = self.resident_for(page_no, slot, Purpose::Redo)?;
             if let Some(guard) = self.latch_exclusive(frame, page_no) {
-                return Ok(guard);
+                return Ok(guard.recovering());
             }
         }
     }
@@ -266,7 +271,7 @@ impl Pool {
             Ok(repaired) => {
                 self.publish(frame, page_no, slot, before.is_unlogged());
                 if repaired {
-                    self.mark_frame_dirty(frame);
+                    self.mark_frame_dirty_since(frame, || RECOVERED_SINCE);
                 }
                 let counters = &self.partitions[frame.partition()].counters;
                 bump(&counters.reads, 1);
@@ -315,7 +320,12 @@ impl Pool {
 
     #[inline]
     pub(crate) fn mark_frame_dirty(&self, frame: &Frame) {
-        if frame.mark_dirty(&*self.wal) {
+        self.mark_frame_dirty_since(frame, || self.wal.tail());
+    }
+
+    #[inline]
+    pub(crate) fn mark_frame_dirty_since(&self, frame: &Frame, since: impl FnOnce() -> u64) {
+        if frame.mark_dirty(since) {
             bump(&self.partitions[frame.partition()].counters.dirtied, 1);
         }
     }
@@ -438,7 +448,7 @@ impl Pool {
         let slot = self.translation.slot(page_no).expect("made with the number");
         assert!(slot.load().is_free(), "page {page_no} was allocated twice");
         slot.store(Entry::resident(frame, unlogged));
-        Ok(Exclusive { pool: self, frame, page_no, changed: true })
+        Ok(Exclusive::new(self, frame, page_no, true))
     }
 
     /// `count` consecutive page numbers for [`Pool::write_run`]. Until that is done, the pages

@@ -2,8 +2,11 @@
 //!
 //! 1. **Copy** each page under its shared latch into a private buffer. The live frame is never
 //!    written from: it may change while the kernel reads it, and its checksum would not match.
-//! 2. **Images**: all copies of logged pages go to the log as one batch, and the log is flushed to
-//!    behind them. That also covers the pages' own LSNs (the write-ahead rule).
+//! 2. **Images**: the copies of logged pages are appended to the log, a few at a time, *before* their
+//!    latches are released. So an image stands in the log behind every record whose change it
+//!    contains and before every other record of the page, and recovery can go through the log once:
+//!    it drops what comes before the image of a torn page and applies what comes after. Then the
+//!    log is flushed, which also covers the pages' own LSNs (the write-ahead rule).
 //! 3. **Write** the copies in place, neighbours with one call. If the machine stops here and a page
 //!    is torn, its image is in the log.
 //! 4. **Settle**: what was written is clean unless it changed since the copy; what could not be
@@ -23,6 +26,8 @@ use crate::{NO_PAGE, PageNo, Pool, PoolError};
 
 /// Pages of a batch: 1 MiB of copies, one log flush.
 pub(crate) const BATCH_PAGES: usize = 64;
+/// Pages whose latches are held together while their images are appended.
+const GROUP_PAGES: usize = 8;
 
 /// How fast a checkpoint writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +71,16 @@ pub(crate) struct Batch<'p, 'b> {
     pool: &'p Pool,
     copies: &'b mut Vec<PageBuf>,
     items: Vec<Item<'p>>,
+    /// Items before this one are in the log as far as they have to be, and no longer latched.
+    imaged: usize,
+    /// What the log has to be durable up to before anything is written in place.
+    behind: u64,
 }
 
 impl Buffers {
     pub(crate) fn batch<'p>(&mut self, pool: &'p Pool) -> Batch<'p, '_> {
-        Batch { pool, copies: &mut self.0, items: Vec::with_capacity(BATCH_PAGES) }
+        let items = Vec::with_capacity(BATCH_PAGES);
+        Batch { pool, copies: &mut self.0, items, imaged: 0, behind: 0 }
     }
 }
 
@@ -95,7 +105,11 @@ impl<'p> Batch<'p, '_> {
             return Added::Latched;
         }
         let added = self.copy_latched(frame, page_no);
-        frame.latch().unlock_shared();
+        if added != Added::Taken {
+            frame.latch().unlock_shared();
+        } else if self.items.len() - self.imaged >= GROUP_PAGES {
+            self.log_group();
+        }
         added
     }
 
@@ -110,11 +124,37 @@ impl<'p> Batch<'p, '_> {
         if copy == self.copies.len() {
             self.copies.push(PageBuf::zeroed());
         }
-        frame.page().copy_to(0, self.copies[copy].bytes_mut());
+        let bytes = self.copies[copy].bytes_mut();
+        frame.page().copy_to(0, bytes);
+        seal(bytes, page_no);
         let counters = &self.pool.partitions[frame.partition()].counters;
         bump(&counters.copied, u64::from(frame.begin_write()));
         self.items.push(Item { frame, page_no, copy });
         Added::Taken
+    }
+
+    /// Appends the images of the latched pages and releases their latches.
+    fn log_group(&mut self) {
+        let group = &self.items[self.imaged..];
+        let mut images: Vec<(PageNo, &[u8])> = Vec::with_capacity(group.len());
+        for item in group {
+            let copy = &self.copies[item.copy];
+            if item.frame.is_unlogged() {
+                // Its LSN is the log's tail when it was allocated. What freed the number before
+                // has to be durable before the old contents are overwritten; it nearly always is.
+                // Clamped, because the field is only as good as the page's user.
+                self.behind = self.behind.max(copy.page().lsn().min(self.pool.wal.tail()));
+            } else {
+                images.push((item.page_no, copy.bytes()));
+            }
+        }
+        if !images.is_empty() {
+            self.behind = self.behind.max(self.pool.wal.log_images(&images));
+            let first = &self.pool.partitions[group[0].frame.partition()];
+            bump(&first.counters.images, images.len() as u64);
+        }
+        group.iter().for_each(|item| item.frame.latch().unlock_shared());
+        self.imaged = self.items.len();
     }
 
     /// Writes all pages of the batch and empties it. Failed ones stay dirty; the first error is
@@ -123,41 +163,18 @@ impl<'p> Batch<'p, '_> {
         if self.items.is_empty() {
             return Ok(());
         }
-        self.items.sort_unstable_by_key(|item| item.page_no);
-        for item in &self.items {
-            seal(self.copies[item.copy].bytes_mut(), item.page_no);
-        }
-        self.log_images();
+        self.log_group();
+        self.pool.wal.flush_to(self.behind);
+        let mut items = std::mem::take(&mut self.items);
+        (self.imaged, self.behind) = (0, 0);
+        items.sort_unstable_by_key(|item| item.page_no);
         let mut result = Ok(());
-        let items = std::mem::take(&mut self.items);
         for run in items.chunk_by(|a, b| a.page_no + 1 == b.page_no) {
             let written = self.write_run(run);
             self.settle(run, written.is_ok());
             result = result.and(written.map_err(|e| PoolError::Write { page_no: run[0].page_no, source: Arc::new(e) }));
         }
         result
-    }
-
-    fn log_images(&self) {
-        let mut behind = 0;
-        let mut images: Vec<(PageNo, &[u8])> = Vec::with_capacity(self.items.len());
-        for item in &self.items {
-            let copy = &self.copies[item.copy];
-            if item.frame.is_unlogged() {
-                // Its LSN is the log's tail when it was allocated. What freed the number before
-                // has to be durable before the old contents are overwritten; it nearly always is.
-                behind = behind.max(copy.page().lsn());
-            } else {
-                images.push((item.page_no, copy.bytes()));
-            }
-        }
-        if !images.is_empty() {
-            behind = behind.max(self.pool.wal.log_images(&images));
-            let first = &self.pool.partitions[self.items[0].frame.partition()];
-            bump(&first.counters.images, images.len() as u64);
-        }
-        // Clamped: the LSN of an unlogged page is only as good as its user.
-        self.pool.wal.flush_to(behind.min(self.pool.wal.tail()));
     }
 
     fn write_run(&self, run: &[Item<'_>]) -> io::Result<()> {
@@ -183,6 +200,7 @@ impl<'p> Batch<'p, '_> {
 impl Drop for Batch<'_, '_> {
     fn drop(&mut self) {
         // Only when a panic comes between: nothing was written, so all stay dirty.
+        self.items[self.imaged..].iter().for_each(|item| item.frame.latch().unlock_shared());
         for item in &self.items {
             item.frame.end_write(false);
             self.pool.writes.wake(item.page_no);

@@ -49,6 +49,8 @@ impl Wal for MemoryWal {
     fn log_images(&self, pages: &[(PageNo, &[u8])]) -> u64 {
         let mut images = self.images.lock().unwrap();
         for (page_no, bytes) in pages {
+            let sum = u32::from_le_bytes(bytes[..4].try_into().unwrap());
+            assert_eq!(sum, homenode_pool::page_checksum(bytes), "an image is as it will be written");
             let lsn = u64::from_le_bytes(bytes[16..24].try_into().unwrap());
             assert!(lsn <= self.tail.load(SeqCst), "an image from the future");
             assert_eq!(u64::from_le_bytes(bytes[8..16].try_into().unwrap()), *page_no);
