@@ -51,11 +51,7 @@ fn main() -> io::Result<()> {
     for _ in 0..threads {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
-        desks.push(Arc::new(Desk {
-            arrivals: Mutex::new(Vec::new()),
-            connections: AtomicUsize::new(0),
-            waker,
-        }));
+        desks.push(Arc::new(Desk { arrivals: Mutex::new(Vec::new()), connections: AtomicUsize::new(0), waker }));
         polls.push(poll);
     }
     let value: Arc<[u8]> = options.value.into_bytes().into();
@@ -70,12 +66,8 @@ fn main() -> io::Result<()> {
 fn accept(address: SocketAddr, desks: &[Arc<Desk>]) -> io::Result<()> {
     let mut poll = Poll::new()?;
     let mut listener = TcpListener::bind(address)?;
-    poll.registry()
-        .register(&mut listener, LISTENER, Interest::READABLE)?;
-    println!(
-        "null-server: listening on {address}, {} threads",
-        desks.len()
-    );
+    poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+    println!("null-server: listening on {address}, {} threads", desks.len());
     let mut events = Events::with_capacity(8);
     loop {
         match poll.poll(&mut events, None) {
@@ -83,10 +75,7 @@ fn accept(address: SocketAddr, desks: &[Arc<Desk>]) -> io::Result<()> {
             other => other?,
         }
         while let Ok((socket, _)) = listener.accept() {
-            let Some(desk) = desks
-                .iter()
-                .min_by_key(|d| d.connections.load(Ordering::Relaxed))
-            else {
+            let Some(desk) = desks.iter().min_by_key(|d| d.connections.load(Ordering::Relaxed)) else {
                 continue;
             };
             desk.connections.fetch_add(1, Ordering::Relaxed);
@@ -109,16 +98,10 @@ fn serve(desk: &Desk, mut poll: Poll, value: &[u8]) {
         }
         for event in &events {
             if event.token() == WAKER {
-                let arrived = desk
-                    .arrivals
-                    .lock()
-                    .map(|mut a| std::mem::take(&mut *a))
-                    .unwrap_or_default();
+                let arrived = desk.arrivals.lock().map(|mut a| std::mem::take(&mut *a)).unwrap_or_default();
                 for mut socket in arrived {
                     let interest = Interest::READABLE | Interest::WRITABLE;
-                    let registered =
-                        poll.registry()
-                            .register(&mut socket, Token(next_token), interest);
+                    let registered = poll.registry().register(&mut socket, Token(next_token), interest);
                     if socket.set_nodelay(true).and(registered).is_ok() {
                         connections.insert(next_token, Connection::new(socket));
                         next_token += 1;
@@ -148,14 +131,8 @@ enum Kind {
 }
 
 fn kind_of(statement: &[u8]) -> Kind {
-    let start = statement
-        .iter()
-        .position(|b| b.is_ascii_alphabetic())
-        .unwrap_or(0);
-    let word = statement[start..]
-        .split(|b| !b.is_ascii_alphabetic())
-        .next()
-        .unwrap_or(b"");
+    let start = statement.iter().position(|b| b.is_ascii_alphabetic()).unwrap_or(0);
+    let word = statement[start..].split(|b| !b.is_ascii_alphabetic()).next().unwrap_or(b"");
     // pgbench's question about partitions: it takes an error for "none", but not a row that it can't read.
     let catalog = statement.windows(8).any(|w| w == b"pg_class");
     match word.to_ascii_lowercase().as_slice() {
@@ -202,11 +179,7 @@ fn ready(out: &mut Vec<u8>) {
 fn answer(out: &mut Vec<u8>, kind: Kind, value: &[u8]) {
     match kind {
         Kind::Row => {
-            message(
-                out,
-                b'D',
-                &[b"\0\x01", &(value.len() as u32).to_be_bytes(), value],
-            );
+            message(out, b'D', &[b"\0\x01", &(value.len() as u32).to_be_bytes(), value]);
             message(out, b'C', &[b"SELECT 1\0"]);
         }
         Kind::Refused => message(out, b'E', &[b"SERROR\0VERROR\0C0A000\0Mnull server\0\0"]),
@@ -267,9 +240,7 @@ impl Connection {
             if rest.len() < header {
                 break;
             }
-            let length = rest[header - 4..header]
-                .iter()
-                .fold(0usize, |n, &b| (n << 8) | usize::from(b));
+            let length = rest[header - 4..header].iter().fold(0usize, |n, &b| (n << 8) | usize::from(b));
             if length < 4 {
                 return Err(ErrorKind::InvalidData.into());
             }
@@ -305,11 +276,7 @@ impl Connection {
             ("standard_conforming_strings", "on"),
             ("integer_datetimes", "on"),
         ] {
-            message(
-                &mut self.output,
-                b'S',
-                &[name.as_bytes(), b"\0", setting.as_bytes(), b"\0"],
-            );
+            message(&mut self.output, b'S', &[name.as_bytes(), b"\0", setting.as_bytes(), b"\0"]);
         }
         message(&mut self.output, b'K', &[&[0; 8]]);
         ready(&mut self.output);
@@ -330,10 +297,7 @@ impl Connection {
             }
             b'P' => {
                 let name = until_nul(body);
-                self.statements.insert(
-                    name.to_vec(),
-                    kind_of(body.get(name.len() + 1..).unwrap_or_default()),
-                );
+                self.statements.insert(name.to_vec(), kind_of(body.get(name.len() + 1..).unwrap_or_default()));
                 message(out, b'1', &[]);
             }
             b'B' => {

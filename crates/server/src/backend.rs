@@ -1,0 +1,119 @@
+//! What does the protocol ask of a database? The traits between the session loop and the SQL layer, so that the loop
+//! can be tested without a database and the database without a socket.
+
+use std::sync::Arc;
+
+use homenode_types::Result;
+
+/// Where a session's answers go.
+pub trait Output {
+    /// The bytes that wait to be sent; messages are appended whole.
+    fn buffer(&mut self) -> &mut Vec<u8>;
+
+    /// To be called between messages when much is written: sends what waits once it is large, and parks the task while
+    /// the client doesn't read. Fails with `08006` when the client has gone.
+    fn flush_if_large(&mut self) -> Result<()>;
+}
+
+/// How a statement ended that did not fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// All answers are in the output.
+    Done,
+    /// CopyInResponse is in the output; rows are to follow through [`Session::copy_data`].
+    CopyIn,
+}
+
+/// Ends what another task is doing in a session.
+pub trait Interrupt: Send + Sync {
+    /// The running statement fails with `57014`; without one, nothing happens.
+    fn cancel(&self);
+
+    /// The session's current statement and all later ones fail with `57P01`.
+    fn terminate(&self);
+}
+
+/// What a client says of itself in the start-up packet.
+#[derive(Clone, Debug, Default)]
+pub struct Parameters {
+    /// The user's name; any is let in.
+    pub user: String,
+    /// The database asked for.
+    pub database: String,
+    /// Other settings (`application_name`, `options`, ...), in the client's order.
+    pub settings: Vec<(String, String)>,
+    /// The client's address and port, as text.
+    pub client: String,
+}
+
+/// A database that sessions can be opened in.
+pub trait Backend: Send + Sync + 'static {
+    /// One client's session.
+    type Session: Session;
+
+    /// Opens a session on worker `lane`.
+    fn connect(&self, lane: usize, parameters: &Parameters) -> Result<Self::Session>;
+}
+
+/// One client's session. Every method runs in a task and may park it. Dropping the session rolls back what it left open.
+pub trait Session: 'static {
+    /// Process number and secret that a cancel request has to name.
+    fn key(&self) -> (u32, u32);
+
+    /// A handle for interrupting this session from elsewhere.
+    fn interrupt(&self) -> Arc<dyn Interrupt>;
+
+    /// Appends ParameterStatus messages for the settings that the session knows.
+    fn parameter_status(&self, out: &mut Vec<u8>);
+
+    /// Runs the statements of `text` and appends their answers, up to but without ReadyForQuery.
+    fn simple(&mut self, text: &str, out: &mut dyn Output) -> Result<Outcome>;
+
+    /// Prepares `text` under `name`. A parameter type of 0 is to be inferred.
+    fn parse(&mut self, name: &str, text: &str, parameter_types: &[u32]) -> Result<()>;
+
+    /// Binds values to a prepared statement. Format 0 is text, 1 is binary; lists as in the Bind message.
+    fn bind(
+        &mut self,
+        portal: &str,
+        statement: &str,
+        parameter_formats: &[i16],
+        parameters: &[Option<&[u8]>],
+        result_formats: &[i16],
+    ) -> Result<()>;
+
+    /// Appends ParameterDescription and RowDescription or NoData.
+    fn describe_statement(&mut self, name: &str, out: &mut Vec<u8>) -> Result<()>;
+
+    /// Appends RowDescription or NoData.
+    fn describe_portal(&mut self, name: &str, out: &mut Vec<u8>) -> Result<()>;
+
+    /// Runs a portal and appends at most `max_rows` rows (0: all), then CommandComplete, PortalSuspended or
+    /// EmptyQueryResponse.
+    fn execute(&mut self, portal: &str, max_rows: u32, out: &mut dyn Output) -> Result<Outcome>;
+
+    /// Forgets a prepared statement; an unknown name is no error.
+    fn close_statement(&mut self, name: &str);
+
+    /// Forgets a portal; an unknown name is no error.
+    fn close_portal(&mut self, name: &str);
+
+    /// Tells that a message failed, so the open transaction has.
+    fn failed(&mut self);
+
+    /// The end of a row of messages: ends a transaction that they opened by themselves.
+    fn sync(&mut self, out: &mut dyn Output) -> Result<()>;
+
+    /// More bytes of a running COPY.
+    fn copy_data(&mut self, bytes: &[u8]) -> Result<()>;
+
+    /// All rows of a running COPY are there: appends CommandComplete and goes on with the statements after it, which
+    /// may be a COPY again.
+    fn copy_done(&mut self, out: &mut dyn Output) -> Result<Outcome>;
+
+    /// The client gave up a running COPY; returns what it failed with (`57014`).
+    fn copy_fail(&mut self, reason: &str) -> homenode_types::Error;
+
+    /// `I` outside a transaction, `T` in one, `E` in one that failed.
+    fn transaction_status(&self) -> u8;
+}

@@ -1,0 +1,460 @@
+//! What does this client want next? The protocol of one session: start-up, simple and extended queries, COPY, errors.
+//!
+//! A *turn* is a task that answers every whole message which has arrived and then ends, giving its stack back; what
+//! must outlive it (prepared statements, an open transaction, a running COPY) is in the session, so an idle client
+//! holds no stack. Answers go out in one write at the end of the turn, at Flush, or past a high-water mark.
+
+use homenode_platform::task;
+use homenode_types::{Error, Result, SqlState};
+
+use crate::backend::{Backend, Outcome, Session as _};
+use crate::channel::{Answers, Channel, Peer};
+use crate::registry::Registration;
+use crate::shared::Shared;
+use crate::startup::{self, Hello};
+use crate::wire::{self, Fields, Frame, Severity};
+
+/// Messages answered in one go before the worker's other tasks get a turn.
+const MESSAGES_PER_SLICE: usize = 256;
+
+/// What follows a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Next {
+    /// The next message.
+    Message,
+    /// Nothing: the session is over.
+    End,
+}
+
+/// Which protocol started a COPY, that is, where its answers end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Copying {
+    Simple,
+    Extended,
+}
+
+/// The protocol state of one connection.
+pub(crate) struct Session<B: Backend> {
+    lane: usize,
+    client: String,
+    /// There from the end of the start-up on.
+    open: Option<Open<B>>,
+    answers: Vec<u8>,
+    /// After an error in the extended protocol, everything up to Sync is left out.
+    skipping: bool,
+    copying: Option<Copying>,
+    over: bool,
+    /// The client has heard why.
+    told: bool,
+}
+
+struct Open<B: Backend> {
+    backend: B::Session,
+    /// Keeps the place under `max_connections` and the cancel key; given back after the backend's session.
+    _registration: Registration,
+}
+
+impl<B: Backend> Session<B> {
+    pub(crate) fn new(lane: usize, client: String) -> Session<B> {
+        Session {
+            lane,
+            client,
+            open: None,
+            answers: Vec::new(),
+            skipping: false,
+            copying: None,
+            over: false,
+            told: false,
+        }
+    }
+
+    /// Whether the client has got past the start-up.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Whether nothing more is to be done but to close the socket.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Answers all whole messages in the channel. Runs in a task.
+    pub(crate) fn turn(&mut self, channel: &Channel, shared: &Shared<B>) {
+        let mut slice = 0;
+        while !self.over && channel.has_message() && channel.peer() != Peer::Gone && !channel.is_congested() {
+            let input = channel.take_input();
+            let mut used = 0;
+            let need = loop {
+                match self.frame(&input[used..]) {
+                    Ok(Frame::Incomplete { need }) => break need,
+                    Ok(Frame::Message { tag, body, bytes }) => {
+                        used += bytes;
+                        let next = match tag {
+                            0 => self.start(body, channel, shared),
+                            tag => self.message(tag, body, channel),
+                        };
+                        if next == Next::End || shared.is_stopping() && self.is_open() {
+                            self.over = true;
+                        }
+                    }
+                    Err(error) => {
+                        self.fatal(&error);
+                        break 1;
+                    }
+                }
+                if self.over || channel.peer() == Peer::Gone {
+                    break 1;
+                }
+                if used < input.len() && !self.answers.is_empty() && self.answers_end_in_ready() {
+                    // A pipeline goes on behind a Sync: should the next statement wait, these answers must not.
+                    channel.hand_over(&mut self.answers);
+                    if channel.is_congested() {
+                        channel.send_unsent();
+                    }
+                    if channel.is_congested() {
+                        break 1;
+                    }
+                }
+                slice += 1;
+                if slice % MESSAGES_PER_SLICE == 0 {
+                    task::yield_now();
+                }
+            };
+            channel.put_back(input, used, need);
+        }
+        if channel.peer() == Peer::Gone || channel.peer() == Peer::Silent && !channel.has_message() {
+            self.over = true;
+        }
+        if shared.is_stopping() && channel.peer() != Peer::Gone {
+            self.fatal(&shutting_down());
+        }
+        if self.over {
+            // Rolls back what was left open; that may park, and the client has its last answer by then.
+            channel.send_all(&mut self.answers);
+            self.open = None;
+        }
+        channel.send_all(&mut self.answers);
+    }
+
+    /// Ends the session after a panic: one last message, and the backend's session is dropped.
+    pub(crate) fn crash(&mut self, channel: &Channel) {
+        // Whatever was half written can't be followed by a message.
+        self.answers.clear();
+        self.fatal(&Error::internal("internal error; the session ends here"));
+        channel.send_all(&mut self.answers);
+        self.open = None;
+    }
+
+    fn frame<'a>(&self, input: &'a [u8]) -> Result<Frame<'a>> {
+        if self.is_open() { wire::frame(input) } else { wire::startup_frame(input) }
+    }
+
+    fn answers_end_in_ready(&self) -> bool {
+        matches!(self.answers.as_slice(), [.., b'Z', 0, 0, 0, 5, _])
+    }
+
+    fn fatal(&mut self, error: &Error) {
+        self.over = true;
+        if std::mem::replace(&mut self.told, true) {
+            return;
+        }
+        tracing::debug!(client = %self.client, code = error.code.as_str(), "session ended by an error");
+        wire::error_response(&mut self.answers, Severity::Fatal, error);
+    }
+
+    fn start(&mut self, body: &[u8], channel: &Channel, shared: &Shared<B>) -> Next {
+        match startup::read(body) {
+            Ok(Hello::Refuse) => {
+                self.answers.push(b'N');
+                // The client waits for this one byte before it sends anything.
+                channel.send_all(&mut self.answers);
+                Next::Message
+            }
+            Ok(Hello::Cancel { process_id, secret }) => {
+                shared.registry.cancel(process_id, secret);
+                Next::End
+            }
+            Ok(Hello::Start(mut hello)) => {
+                hello.parameters.client = self.client.clone();
+                match self.open_session(&hello, channel, shared) {
+                    Ok(()) => Next::Message,
+                    Err(error) => {
+                        tracing::info!(client = %self.client, code = error.code.as_str(), "connection refused");
+                        self.fatal(&error);
+                        Next::End
+                    }
+                }
+            }
+            Err(error) => {
+                self.fatal(&error);
+                Next::End
+            }
+        }
+    }
+
+    fn open_session(&mut self, hello: &startup::Start, channel: &Channel, shared: &Shared<B>) -> Result<()> {
+        if shared.is_stopping() {
+            return Err(Error::new(SqlState::CANNOT_CONNECT_NOW, "the database system is shutting down"));
+        }
+        let place = shared.registry.admit()?;
+        let backend = shared.backend.connect(self.lane, &hello.parameters)?;
+        let (process_id, secret) = backend.key();
+        channel.set_interrupt(backend.interrupt());
+        let registration = shared.registry.register(place, process_id, secret, backend.interrupt());
+        let out = &mut self.answers;
+        if hello.negotiate {
+            let unknown: Vec<&str> = hello.unknown_options.iter().map(String::as_str).collect();
+            wire::negotiate_version(out, &unknown);
+        }
+        wire::authentication_ok(out);
+        backend.parameter_status(out);
+        wire::backend_key(out, process_id, secret);
+        wire::ready_for_query(out, backend.transaction_status());
+        tracing::debug!(client = %self.client, user = %hello.parameters.user, process_id, "session opened");
+        self.open = Some(Open { backend, _registration: registration });
+        Ok(())
+    }
+
+    fn message(&mut self, tag: u8, body: &[u8], channel: &Channel) -> Next {
+        if tag == b'X' {
+            return Next::End;
+        }
+        let result = match self.copying {
+            Some(copying) => self.copy_message(copying, tag, body, channel),
+            None => self.query_message(tag, body, channel),
+        };
+        match result {
+            Ok(()) => Next::Message,
+            Err(error) => self.failed(tag, &error),
+        }
+    }
+
+    /// Tells the client what failed, and finds where to go on.
+    fn failed(&mut self, tag: u8, error: &Error) -> Next {
+        if error.code == SqlState::CONNECTION_FAILURE {
+            return Next::End;
+        }
+        if error.code == SqlState::ADMIN_SHUTDOWN {
+            self.fatal(error);
+            return Next::End;
+        }
+        wire::error_response(&mut self.answers, Severity::Error, error);
+        let copying = self.copying.take();
+        if let Some(open) = &mut self.open {
+            open.backend.failed();
+        }
+        if tag == b'Q' || tag == b'F' || copying == Some(Copying::Simple) {
+            self.ready();
+        } else {
+            self.skipping = tag != b'S';
+            if tag == b'S' {
+                self.ready();
+            }
+        }
+        Next::Message
+    }
+
+    fn ready(&mut self) {
+        if let Some(open) = &self.open {
+            wire::ready_for_query(&mut self.answers, open.backend.transaction_status());
+        }
+    }
+
+    fn query_message(&mut self, tag: u8, body: &[u8], channel: &Channel) -> Result<()> {
+        if self.skipping && tag != b'S' {
+            return Ok(());
+        }
+        match tag {
+            b'Q' => self.simple(body, channel),
+            b'P' => self.parse(body),
+            b'B' => self.bind(body),
+            b'D' => self.describe(body),
+            b'E' => self.execute(body, channel),
+            b'C' => self.close(body),
+            b'S' => self.sync(channel),
+            b'H' => {
+                channel.send_all(&mut self.answers);
+                Ok(())
+            }
+            b'F' => Err(Error::unsupported("the function call message")),
+            // The rest of a COPY that failed: the client had sent it before it could know.
+            b'd' | b'c' | b'f' => Ok(()),
+            _ => Err(Error::new(SqlState::PROTOCOL_VIOLATION, format!("unexpected message type {tag}"))),
+        }
+    }
+
+    /// The backend with the place for its answers.
+    fn backend<'a>(&'a mut self, channel: &'a Channel) -> Result<(&'a mut B::Session, Answers<'a>)> {
+        let Session { open, answers, .. } = self;
+        let open = open.as_mut().ok_or_else(|| Error::internal("no session"))?;
+        Ok((&mut open.backend, Answers { bytes: answers, channel }))
+    }
+
+    fn simple(&mut self, body: &[u8], channel: &Channel) -> Result<()> {
+        let mut fields = Fields::new(body);
+        let text = fields.text()?;
+        fields.end()?;
+        let (backend, mut answers) = self.backend(channel)?;
+        let outcome = backend.simple(text, &mut answers)?;
+        self.after_simple(outcome, channel);
+        Ok(())
+    }
+
+    fn after_simple(&mut self, outcome: Outcome, channel: &Channel) {
+        match outcome {
+            Outcome::Done => self.ready(),
+            Outcome::CopyIn => {
+                self.copying = Some(Copying::Simple);
+                channel.send_all(&mut self.answers);
+            }
+        }
+    }
+
+    fn parse(&mut self, body: &[u8]) -> Result<()> {
+        let mut fields = Fields::new(body);
+        let (name, text) = (fields.text()?, fields.text()?);
+        let count = fields.count(4)?;
+        let types = (0..count).map(|_| fields.i32().map(|oid| oid as u32)).collect::<Result<Vec<u32>>>()?;
+        fields.end()?;
+        let open = self.open.as_mut().ok_or_else(|| Error::internal("no session"))?;
+        open.backend.parse(name, text, &types)?;
+        wire::complete(&mut self.answers, b'1');
+        Ok(())
+    }
+
+    fn bind(&mut self, body: &[u8]) -> Result<()> {
+        let mut fields = Fields::new(body);
+        let (portal, statement) = (fields.text()?, fields.text()?);
+        let parameter_formats = Formats::read(&mut fields)?;
+        let count = fields.count(4)?;
+        // Statements have few parameters; those with many pay for a list on the heap.
+        let mut few = [None; 16];
+        let mut many;
+        let parameters: &mut [Option<&[u8]>] = if count <= few.len() {
+            &mut few[..count]
+        } else {
+            many = vec![None; count];
+            &mut many
+        };
+        for parameter in parameters.iter_mut() {
+            *parameter = fields.sized()?;
+        }
+        let result_formats = Formats::read(&mut fields)?;
+        fields.end()?;
+        let open = self.open.as_mut().ok_or_else(|| Error::internal("no session"))?;
+        open.backend.bind(portal, statement, parameter_formats.list(), parameters, result_formats.list())?;
+        wire::complete(&mut self.answers, b'2');
+        Ok(())
+    }
+
+    fn describe(&mut self, body: &[u8]) -> Result<()> {
+        let (kind, name) = Self::named(body)?;
+        let open = self.open.as_mut().ok_or_else(|| Error::internal("no session"))?;
+        match kind {
+            b'S' => open.backend.describe_statement(name, &mut self.answers),
+            b'P' => open.backend.describe_portal(name, &mut self.answers),
+            _ => Err(Error::new(SqlState::PROTOCOL_VIOLATION, format!("invalid DESCRIBE message subtype {kind}"))),
+        }
+    }
+
+    fn close(&mut self, body: &[u8]) -> Result<()> {
+        let (kind, name) = Self::named(body)?;
+        let open = self.open.as_mut().ok_or_else(|| Error::internal("no session"))?;
+        match kind {
+            b'S' => open.backend.close_statement(name),
+            b'P' => open.backend.close_portal(name),
+            _ => {
+                let message = format!("invalid CLOSE message subtype {kind}");
+                return Err(Error::new(SqlState::PROTOCOL_VIOLATION, message));
+            }
+        }
+        wire::complete(&mut self.answers, b'3');
+        Ok(())
+    }
+
+    fn named(body: &[u8]) -> Result<(u8, &str)> {
+        let mut fields = Fields::new(body);
+        let named = (fields.u8()?, fields.text()?);
+        fields.end()?;
+        Ok(named)
+    }
+
+    fn execute(&mut self, body: &[u8], channel: &Channel) -> Result<()> {
+        let mut fields = Fields::new(body);
+        let (portal, max_rows) = (fields.text()?, fields.i32()?);
+        fields.end()?;
+        // The manual has zero for "no limit"; PostgreSQL takes a negative count for the same.
+        let max_rows = u32::try_from(max_rows).unwrap_or(0);
+        let (backend, mut answers) = self.backend(channel)?;
+        if backend.execute(portal, max_rows, &mut answers)? == Outcome::CopyIn {
+            self.copying = Some(Copying::Extended);
+            channel.send_all(&mut self.answers);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, channel: &Channel) -> Result<()> {
+        self.skipping = false;
+        let (backend, mut answers) = self.backend(channel)?;
+        backend.sync(&mut answers)?;
+        self.ready();
+        Ok(())
+    }
+
+    fn copy_message(&mut self, copying: Copying, tag: u8, body: &[u8], channel: &Channel) -> Result<()> {
+        let (backend, mut answers) = self.backend(channel)?;
+        match tag {
+            b'd' => backend.copy_data(body),
+            b'c' => {
+                let outcome = backend.copy_done(&mut answers)?;
+                self.copying = None;
+                match copying {
+                    Copying::Simple => self.after_simple(outcome, channel),
+                    Copying::Extended => {}
+                }
+                Ok(())
+            }
+            b'f' => Err(backend.copy_fail(Fields::new(body).text()?)),
+            // Sent by clients that don't know yet that this statement is a COPY (the manual: ignored).
+            b'H' | b'S' => Ok(()),
+            _ => {
+                // The message gives up the COPY; the session can go on after it.
+                backend.copy_fail("another message arrived");
+                let message = format!("unexpected message type 0x{tag:02X} during COPY from stdin");
+                Err(Error::new(SqlState::PROTOCOL_VIOLATION, message))
+            }
+        }
+    }
+}
+
+/// Formats of a Bind message; few enough not to need the heap.
+enum Formats {
+    Few([i16; 8], usize),
+    Many(Vec<i16>),
+}
+
+impl Formats {
+    fn read(fields: &mut Fields<'_>) -> Result<Formats> {
+        let count = fields.count(2)?;
+        if count > 8 {
+            return Ok(Formats::Many((0..count).map(|_| fields.i16()).collect::<Result<_>>()?));
+        }
+        let mut few = [0; 8];
+        for format in &mut few[..count] {
+            *format = fields.i16()?;
+        }
+        Ok(Formats::Few(few, count))
+    }
+
+    fn list(&self) -> &[i16] {
+        match self {
+            Formats::Few(few, count) => &few[..*count],
+            Formats::Many(many) => many,
+        }
+    }
+}
+
+/// What every session hears when the server stops, in PostgreSQL's words.
+pub(crate) fn shutting_down() -> Error {
+    Error::new(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
+}
