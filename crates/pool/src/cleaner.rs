@@ -16,6 +16,7 @@ use homenode_platform::sync::Mutex;
 use homenode_platform::task::{self, Task};
 use homenode_platform::thread::{self, JoinHandle};
 use homenode_platform::wait::WaitEvent;
+use homenode_topology::Topology;
 
 use crate::frame::Frame;
 use crate::partition::{Partition, balance};
@@ -24,8 +25,6 @@ use crate::{NO_PAGE, PageNo, Pool, PoolError};
 
 /// How often a cleaner looks round unasked.
 const IDLE_NS: u64 = 100_000_000;
-/// How long a task waits for a frame before it gives up.
-const FRAME_PATIENCE_NS: u64 = 10_000_000_000;
 /// Pause after a round that could free nothing, so that a waiting task does not make it spin.
 const FRUITLESS_NS: u64 = 1_000_000;
 /// Demand since the last balancing below which it says nothing.
@@ -34,6 +33,8 @@ const BALANCE_DEMAND_MIN: u64 = 1024;
 /// One node's cleaner as others see it.
 struct Cleaner {
     node: usize,
+    /// The node's CPUs, to run on; empty if it may run anywhere.
+    cpus: Vec<usize>,
     running: AtomicBool,
     /// Set by whoever wants a round; saves waking a cleaner that is awake.
     requested: AtomicBool,
@@ -47,6 +48,8 @@ struct Cleaner {
 /// All cleaners of a pool.
 pub(crate) struct Cleaners {
     stop: AtomicBool,
+    /// How long a task waits for a frame before it gives up.
+    frame_patience_ns: u64,
     each: Box<[Cleaner]>,
     handles: Mutex<Vec<JoinHandle>>,
 }
@@ -58,11 +61,17 @@ pub(crate) struct Patience {
 }
 
 impl Cleaners {
-    pub(crate) fn new(partitions: &[Partition]) -> Cleaners {
+    pub(crate) fn new(partitions: &[Partition], topology: &Topology, frame_patience_ns: u64) -> Cleaners {
         let mut nodes: Vec<usize> = partitions.iter().map(Partition::node).collect();
         nodes.dedup();
+        let bound = nodes.len() > 1;
+        let cpus = |node| {
+            let node = topology.nodes().iter().find(|n| bound && n.id == node);
+            node.map_or(Vec::new(), |n| n.cpus.clone())
+        };
         let cleaner = |node| Cleaner {
             node,
+            cpus: cpus(node),
             running: AtomicBool::new(false),
             requested: AtomicBool::new(false),
             rounds: AtomicU64::new(0),
@@ -71,6 +80,7 @@ impl Cleaners {
         };
         Cleaners {
             stop: AtomicBool::new(false),
+            frame_patience_ns,
             each: nodes.into_iter().map(cleaner).collect(),
             handles: Mutex::new(Vec::new()),
         }
@@ -138,7 +148,7 @@ impl Pool {
     pub(crate) fn wait_for_frame(&self, wanted: &Partition, patience: &mut Patience) -> Result<(), PoolError> {
         let cleaner = self.cleaners.of(wanted.node());
         let now_ns = clock::now_ns();
-        let until_ns = *patience.until_ns.get_or_insert(now_ns + FRAME_PATIENCE_NS);
+        let until_ns = *patience.until_ns.get_or_insert(now_ns + self.cleaners.frame_patience_ns);
         let last_write_error = cleaner.last_error.lock().clone();
         patience.failures += u32::from(last_write_error.is_some());
         if patience.failures > 2 || now_ns > until_ns {
@@ -273,6 +283,10 @@ impl Pool {
 /// A cleaner thread.
 fn run(pool: Weak<Pool>, cleaners: &Cleaners, index: usize) {
     let cleaner = &cleaners.each[index];
+    if !cleaner.cpus.is_empty() {
+        // Refused in some containers; then it works from farther away.
+        let _ = thread::pin_to_cpus(&cleaner.cpus);
+    }
     *cleaner.task.lock() = Some(task::current());
     let mut buffers = Buffers::default();
     let mut demand = Vec::new();

@@ -44,6 +44,8 @@ pub struct PoolConfig {
     pub prefault: bool,
     /// Run page-cleaner threads, one for each node. Without them, whoever needs a frame cleans.
     pub cleaners: bool,
+    /// How long a task waits for a free frame before it gets [`PoolError::NoFrame`], nanoseconds.
+    pub frame_patience_ns: u64,
     /// Identity of the database: written into a new page file, compared with an old one's unless 0.
     pub file_id: u64,
 }
@@ -58,6 +60,7 @@ impl Default for PoolConfig {
             policy: Policy::Local,
             prefault: false,
             cleaners: true,
+            frame_patience_ns: 10_000_000_000,
             file_id: 0,
         }
     }
@@ -101,7 +104,7 @@ impl Pool {
         let file_pages = file.len()?.div_ceil(PAGE_BYTES as u64);
         let pool = Arc::new(Pool {
             translation: Translation::new(topology),
-            cleaners: Arc::new(Cleaners::new(&partitions)),
+            cleaners: Arc::new(Cleaners::new(&partitions, topology, config.frame_patience_ns)),
             partitions: partitions.into(),
             arena,
             file,
@@ -343,7 +346,11 @@ impl Pool {
         let mut patience = self.cleaners.patience();
         loop {
             let routed = &self.partitions[home.route()];
-            if let Some(frame) = self.pop_near(routed).or_else(|| self.evict_near(routed)) {
+            let popped = self.pop_near(routed);
+            if popped.is_none() {
+                self.cleaners.request(routed.node());
+            }
+            if let Some(frame) = popped.or_else(|| self.evict_near(routed)) {
                 let partition = &self.partitions[frame.partition()];
                 bump(&partition.counters.taken, 1);
                 bump(&partition.counters.borrowed, u64::from(partition.id() != home.id()));

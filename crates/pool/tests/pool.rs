@@ -139,7 +139,7 @@ fn images_are_durable_before_a_page_is_overwritten() {
     assert!(wal.durable() > up_to);
     let on_disk = std::fs::read(folder.pages()).unwrap();
     let on_disk = &on_disk[page_no as usize * PAGE_BYTES..][..PAGE_BYTES];
-    assert_eq!(wal.images.lock().unwrap()[&page_no], on_disk);
+    assert_eq!(wal.images.lock().unwrap()[&page_no].bytes, on_disk);
     // Nothing changed: nothing is written again.
     pool.checkpoint_write(wal.tail(), Pace::Fast).unwrap();
     assert_eq!(wal.image_count.load(SeqCst), 1);
@@ -211,7 +211,7 @@ fn a_damaged_page_is_reported_and_repaired_by_the_hook() {
     let images = wal.clone();
     pool.set_repair_hook(Some(Box::new(move |page_no, bytes| {
         let images = images.images.lock().unwrap();
-        images.get(&page_no).map(|image| bytes.copy_from_slice(image)).is_some()
+        images.get(&page_no).map(|image| bytes.copy_from_slice(&image.bytes)).is_some()
     })));
     assert_eq!(value(pool.redo_page(page_no).unwrap().page()), 9);
     // What recovery changed must be in the file before the log it came from may go.
@@ -344,4 +344,48 @@ fn prewarming_reads_neighbours_with_one_call() {
     let many: Vec<_> = (more..more + 200).collect();
     assert!(pool.prewarm(&many).unwrap() < 40);
     assert!(pool.stats().total().free >= 30);
+}
+
+#[test]
+fn a_page_missed_by_many_is_read_once() {
+    let (folder, wal) = (Folder::new("coalesce"), MemoryWal::new());
+    let pool = open(&folder, &wal, small());
+    let page_no = {
+        let mut guard = pool.allocate(0).unwrap();
+        change(&mut guard, &wal, 77);
+        guard.page_no()
+    };
+    pool.checkpoint_write(u64::MAX, Pace::Fast).unwrap();
+    for _ in 0..20 {
+        while pool.is_resident(page_no) {
+            drop(pool.allocate_unlogged(0).unwrap());
+        }
+        let reads = pool.stats().total().reads;
+        let start = std::sync::Barrier::new(16);
+        std::thread::scope(|scope| {
+            for i in 0..16 {
+                let (pool, start) = (&pool, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    match i % 3 {
+                        0 => assert_eq!(value(pool.shared(page_no).unwrap().page()), 77),
+                        1 => assert_eq!(value(pool.exclusive(page_no).unwrap().page()), 77),
+                        _ => assert_eq!(pool.optimistic(page_no).unwrap().page_no(), page_no),
+                    }
+                });
+            }
+        });
+        assert_eq!(pool.stats().total().reads, reads + 1);
+    }
+}
+
+#[test]
+fn a_pool_that_is_all_latched_says_so_instead_of_hanging() {
+    let (folder, wal) = (Folder::new("latched"), MemoryWal::new());
+    let pool = open(&folder, &wal, PoolConfig { frame_patience_ns: 50_000_000, ..small() });
+    let held: Vec<_> = (0..128).map(|_| pool.allocate(0).unwrap()).collect();
+    let error = pool.allocate(0).unwrap_err();
+    assert!(matches!(error, PoolError::NoFrame { last_write_error: None }), "{error}");
+    drop(held);
+    pool.allocate(0).unwrap();
 }

@@ -175,12 +175,26 @@ impl Model {
                 u64::from_le_bytes(found[16..24].try_into().unwrap())
             } else {
                 // Read while it was being overwritten, as after a crash: the image repairs it.
-                let images = self.wal.images.lock().unwrap();
-                let image = &images[&page_no];
-                check(image, page_no);
-                u64::from_le_bytes(image[16..24].try_into().unwrap())
+                self.image_lsn(page_no).expect("an image precedes every write").1
             };
             assert!(lsn >= needed, "page {page_no}: {lsn} in the file, {needed} needed");
+        }
+    }
+
+    /// Where the page's last image stands in the log, and the LSN in it.
+    fn image_lsn(&self, page_no: PageNo) -> Option<(u64, u64)> {
+        let images = self.wal.images.lock().unwrap();
+        let image = images.get(&page_no)?;
+        check(&image.bytes, page_no);
+        Some((image.start, u64::from_le_bytes(image.bytes[16..24].try_into().unwrap())))
+    }
+
+    /// No record of a page that its image lacks may stand before the image.
+    fn check_images(&self) {
+        for (i, &page_no) in self.pages.iter().enumerate() {
+            let Some((start, lsn)) = self.image_lsn(page_no) else { continue };
+            let changes = self.changes[i].lock().unwrap();
+            assert!(!changes.iter().any(|&change| lsn < change && change <= start));
         }
     }
 
@@ -190,6 +204,7 @@ impl Model {
             let up_to = self.wal.tail();
             self.pool.checkpoint_write(up_to, Pace::Fast).unwrap();
             self.check_file(folder, up_to);
+            self.check_images();
             count += 1;
         }
         count

@@ -12,12 +12,20 @@ use homenode_platform::fs::{File, OpenOptions};
 use homenode_pool::{PageNo, Pool, PoolConfig, Wal};
 use homenode_topology::Topology;
 
+/// A page image in the log.
+pub struct Image {
+    /// The log's tail when it was appended.
+    pub start: u64,
+    pub bytes: Vec<u8>,
+}
+
 /// A log that remembers images and checks the write-ahead rule.
 #[derive(Default)]
 pub struct MemoryWal {
     tail: AtomicU64,
     durable: AtomicU64,
-    pub images: Mutex<HashMap<PageNo, Vec<u8>>>,
+    /// The last image of each page.
+    pub images: Mutex<HashMap<PageNo, Image>>,
     pub image_count: AtomicU64,
     pub flushes: AtomicU64,
 }
@@ -54,10 +62,14 @@ impl Wal for MemoryWal {
             let lsn = u64::from_le_bytes(bytes[16..24].try_into().unwrap());
             assert!(lsn <= self.tail.load(SeqCst), "an image from the future");
             assert_eq!(u64::from_le_bytes(bytes[8..16].try_into().unwrap()), *page_no);
-            images.insert(*page_no, bytes.to_vec());
         }
         self.image_count.fetch_add(pages.len() as u64, SeqCst);
-        self.tail.fetch_add(16400 * pages.len() as u64, SeqCst) + 16400 * pages.len() as u64
+        let len = 16400 * pages.len() as u64;
+        let start = self.tail.fetch_add(len, SeqCst);
+        for (page_no, bytes) in pages {
+            images.insert(*page_no, Image { start, bytes: bytes.to_vec() });
+        }
+        start + len
     }
 
     fn tail(&self) -> u64 {
