@@ -40,9 +40,7 @@ pub struct Latch {
 impl Latch {
     /// A latch that nobody holds.
     pub const fn new() -> Latch {
-        Latch {
-            word: AtomicU64::new(0),
-        }
+        Latch { word: AtomicU64::new(0) }
     }
 
     /// The version to read under; `None` while exclusively held. Writes nothing.
@@ -56,8 +54,7 @@ impl Latch {
     /// The version to read under, after waiting, fairly, until nobody holds the latch exclusively.
     #[inline]
     pub fn optimistic(&self) -> Version {
-        self.try_optimistic()
-            .unwrap_or_else(|| self.optimistic_slow())
+        self.try_optimistic().unwrap_or_else(|| self.optimistic_slow())
     }
 
     #[cold]
@@ -97,12 +94,7 @@ impl Latch {
         // Acquire as in lock_exclusive; besides, it validates what was read before: the compared
         // word has the version and no exclusive bit. The fence orders those earlier loads before it.
         fence(Ordering::Acquire);
-        let taken = self.word.compare_exchange(
-            free.0,
-            free.with_exclusive().0,
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        );
+        let taken = self.word.compare_exchange(free.0, free.with_exclusive().0, Ordering::Acquire, Ordering::Relaxed);
         taken.is_ok() && acquired_exclusive()
     }
 
@@ -125,9 +117,7 @@ impl Latch {
     #[inline]
     pub fn unlock_exclusive(&self) {
         // Release publishes the data with the new version.
-        let before = self
-            .word
-            .fetch_add(word::VERSION_STEP - word::EXCLUSIVE, Ordering::Release);
+        let before = self.word.fetch_add(word::VERSION_STEP - word::EXCLUSIVE, Ordering::Release);
         self.after_unlock(Word(before));
     }
 
@@ -175,12 +165,7 @@ impl Latch {
         let mut word = Word(self.word.load(Ordering::Relaxed));
         while let Some(taken) = word.taken_by_newcomer(mode) {
             // Acquire pairs with the releases in the unlocks: what earlier holders did is seen.
-            match self.word.compare_exchange_weak(
-                word.0,
-                taken.0,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
+            match self.word.compare_exchange_weak(word.0, taken.0, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return mode == Mode::Shared || acquired_exclusive(),
                 Err(now) => word = Word(now),
             }

@@ -38,7 +38,7 @@ fn bucket(latch: &AtomicU64) -> MutexGuard<'static, Bucket> {
 }
 
 fn address(latch: &AtomicU64) -> usize {
-    std::ptr::from_ref(latch).addr()
+    homenode_platform::address_key(std::ptr::from_ref(latch))
 }
 
 /// Queues for the latch and returns when it is held in `mode`.
@@ -70,12 +70,8 @@ fn enqueue(latch: &AtomicU64, mode: Mode) -> Option<Arc<Waiter>> {
             Err(now) => word = Word(now),
         }
     }
-    let waiter = Arc::new(Waiter {
-        latch: address(latch),
-        mode,
-        task: task::current(),
-        granted: AtomicBool::new(false),
-    });
+    let waiter =
+        Arc::new(Waiter { latch: address(latch), mode, task: task::current(), granted: AtomicBool::new(false) });
     queue.push_back(waiter.clone());
     Some(waiter)
 }
@@ -131,12 +127,7 @@ pub(crate) fn wake(latch: &AtomicU64) {
                 Err(now) => word = now,
             }
         } else {
-            match latch.compare_exchange(
-                word.0,
-                word.0 | WOKEN,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
+            match latch.compare_exchange(word.0, word.0 | WOKEN, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
                     let first = queue.iter().find(|waiter| waiter.latch == address(latch));
                     let first = first.expect("the waiters bit means a queue").task.clone();
@@ -154,10 +145,7 @@ pub(crate) fn wake(latch: &AtomicU64) {
 fn grant(latch: &AtomicU64, word: Word, queue: &mut Bucket) -> Result<Vec<Arc<Waiter>>, Word> {
     let mine = |waiter: &Arc<Waiter>| waiter.latch == address(latch);
     let waiters = || queue.iter().filter(|waiter| mine(waiter));
-    let mode = waiters()
-        .next()
-        .expect("the waiters bit means a queue")
-        .mode;
+    let mode = waiters().next().expect("the waiters bit means a queue").mode;
     let count = match mode {
         Mode::Exclusive => 1,
         Mode::Shared => {

@@ -16,14 +16,8 @@ fn versions_move_with_changes_only() {
     let before = latch.optimistic();
     assert!(latch.validate(before));
     latch.lock_shared();
-    assert!(
-        latch.validate(before),
-        "optimistic readers ignore shared holders"
-    );
-    assert!(
-        !latch.try_upgrade(before),
-        "a shared holder keeps the upgrade out"
-    );
+    assert!(latch.validate(before), "optimistic readers ignore shared holders");
+    assert!(!latch.try_upgrade(before), "a shared holder keeps the upgrade out");
     latch.unlock_shared();
     latch.lock_exclusive();
     assert_eq!(latch.try_optimistic(), None);
@@ -66,13 +60,8 @@ fn writers_exclude_each_other_and_readers_see_whole_pairs() {
         latch: Latch,
         bytes: [u64; 2],
     }
-    let pair = Box::leak(Box::new(Pair {
-        latch: Latch::new(),
-        bytes: [0; 2],
-    }));
-    let data = Arc::new(AtomicUsize::new(
-        std::ptr::from_mut(&mut pair.bytes).expose_provenance(),
-    ));
+    let pair = Box::leak(Box::new(Pair { latch: Latch::new(), bytes: [0; 2] }));
+    let data = Arc::new(AtomicUsize::new(std::ptr::from_mut(&mut pair.bytes).expose_provenance()));
     let latch: &'static Latch = &pair.latch;
     let seen = Arc::new(AtomicUsize::new(0));
     let seen_by_all = seen.clone();

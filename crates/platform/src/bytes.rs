@@ -64,11 +64,7 @@ unsafe fn load_le(ptr: *const u8, size: usize) -> u64 {
 #[inline(always)]
 unsafe fn store_le(ptr: *mut u8, size: usize, value: u64) {
     let skew = misalignment(ptr);
-    let mask = if size == WORD {
-        u64::MAX
-    } else {
-        (1 << (8 * size)) - 1
-    };
+    let mask = if size == WORD { u64::MAX } else { (1 << (8 * size)) - 1 };
     // SAFETY: as in load_le, for writes; the caller is the only writer.
     unsafe {
         let base = ptr.sub(skew);
@@ -80,10 +76,7 @@ unsafe fn store_le(ptr: *mut u8, size: usize, value: u64) {
         if skew + size > WORD {
             let shift = 8 * (WORD - skew);
             let next = base.add(WORD);
-            store_word(
-                next,
-                (load_word(next) & !(mask >> shift)) | ((value & mask) >> shift),
-            );
+            store_word(next, (load_word(next) & !(mask >> shift)) | ((value & mask) >> shift));
         }
     }
 }
@@ -221,14 +214,8 @@ mod tests {
             let ptr = p.0.as_mut_ptr();
             // SAFETY: all offsets are inside the 1024-byte, 8-byte aligned page.
             unsafe {
-                assert_eq!(
-                    load_u16(ptr.add(at)),
-                    u16::from_le_bytes(want.0[at..at + 2].try_into().unwrap())
-                );
-                assert_eq!(
-                    load_u64(ptr.add(at)),
-                    u64::from_le_bytes(want.0[at..at + 8].try_into().unwrap())
-                );
+                assert_eq!(load_u16(ptr.add(at)), u16::from_le_bytes(want.0[at..at + 2].try_into().unwrap()));
+                assert_eq!(load_u64(ptr.add(at)), u64::from_le_bytes(want.0[at..at + 8].try_into().unwrap()));
                 store_u32(ptr.add(at), 0xdead_beef);
                 assert_eq!(load_u32(ptr.add(at)), 0xdead_beef);
                 store_u8(ptr.add(at + 4), 9);
@@ -244,14 +231,7 @@ mod tests {
 
     #[test]
     fn copies_and_moves_equal_plain_ones() {
-        for (src, dst, len) in [
-            (0, 8, 100),
-            (3, 5, 700),
-            (5, 3, 700),
-            (17, 600, 1),
-            (9, 2, 0),
-            (100, 101, 513),
-        ] {
+        for (src, dst, len) in [(0, 8, 100), (3, 5, 700), (5, 3, 700), (17, 600, 1), (9, 2, 0), (100, 101, 513)] {
             let mut p = page();
             let mut want = page();
             want.0.copy_within(src..src + len, dst);

@@ -23,13 +23,7 @@ macro_rules! setters {
 impl OpenOptions {
     /// Options that allow nothing yet.
     pub const fn new() -> OpenOptions {
-        OpenOptions {
-            read: false,
-            write: false,
-            create: false,
-            create_new: false,
-            truncate: false,
-        }
+        OpenOptions { read: false, write: false, create: false, create_new: false, truncate: false }
     }
 
     setters! {

@@ -16,5 +16,18 @@ mod native;
 #[cfg(not(homenode_lab))]
 pub use native::{atomic, clock, executor, fault, fs, task, thread};
 
+#[cfg(homenode_lab)]
+pub mod lab;
+#[cfg(homenode_lab)]
+pub use lab::{address_key, atomic, clock, fs, task, thread};
+
+/// A key for the object at `ptr`: its address; in the lab a number that is the same in every run of
+/// a seed. For tables that are keyed by address.
+#[cfg(not(homenode_lab))]
+#[inline(always)]
+pub fn address_key<T>(ptr: *const T) -> usize {
+    ptr.addr()
+}
+
 pub use global::Global;
 pub use padded::CachePadded;

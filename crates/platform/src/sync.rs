@@ -58,10 +58,7 @@ impl<T> Mutex<T> {
     pub const fn new(value: T) -> Mutex<T> {
         Mutex {
             state: AtomicU32::new(0),
-            queue: Queue {
-                busy: AtomicBool::new(false),
-                tasks: UnsafeCell::new(VecDeque::new()),
-            },
+            queue: Queue { busy: AtomicBool::new(false), tasks: UnsafeCell::new(VecDeque::new()) },
             value: UnsafeCell::new(value),
         }
     }
@@ -77,11 +74,7 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         // Acquire pairs with the release in unlock.
-        if self
-            .state
-            .compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
+        if self.state.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.lock_slow();
         }
         MutexGuard { mutex: self }
@@ -102,10 +95,7 @@ impl<T: ?Sized> Mutex<T> {
     fn try_take(&self) -> bool {
         let state = self.state.load(Ordering::Relaxed);
         state & LOCKED == 0
-            && self
-                .state
-                .compare_exchange(state, state | LOCKED, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
+            && self.state.compare_exchange(state, state | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     #[cold]
@@ -154,10 +144,7 @@ impl<T: ?Sized> Mutex<T> {
     fn wait_for_turn(&self, me: &Task) {
         loop {
             task::park(WaitEvent::Mutex);
-            if self
-                .queue
-                .with(|tasks| tasks.iter().all(|task| task.id() != me.id()))
-            {
+            if self.queue.with(|tasks| tasks.iter().all(|task| task.id() != me.id())) {
                 return;
             }
         }
@@ -222,10 +209,7 @@ impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
         let state = &self.mutex.state;
         // Release pairs with the acquire in lock.
-        if state
-            .compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed)
-            .is_err()
-        {
+        if state.compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed).is_err() {
             self.mutex.unlock_slow();
         }
     }

@@ -67,12 +67,10 @@ wait_events! {
 }
 
 impl WaitEvent {
+    #[cfg(any(test, not(homenode_lab)))]
     /// The event with number `n`; [`WaitEvent::None`] for numbers that are none.
     pub(crate) fn from_number(n: u16) -> WaitEvent {
-        WaitEvent::ALL
-            .get(n as usize)
-            .copied()
-            .unwrap_or(WaitEvent::None)
+        WaitEvent::ALL.get(n as usize).copied().unwrap_or(WaitEvent::None)
     }
 }
 
@@ -101,13 +99,7 @@ struct Cell {
 // Plain standard atomics in both builds: statistics are no part of the machine under test.
 static SHARD: [CachePadded<[Cell; EVENTS]>; SHARDS] = [const {
     CachePadded(
-        [const {
-            Cell {
-                count: AtomicU64::new(0),
-                total_ns: AtomicU64::new(0),
-                worst_ns: AtomicU64::new(0),
-            }
-        }; EVENTS],
+        [const { Cell { count: AtomicU64::new(0), total_ns: AtomicU64::new(0), worst_ns: AtomicU64::new(0) } }; EVENTS],
     )
 }; SHARDS];
 
@@ -125,12 +117,7 @@ pub fn record(lane_hint: usize, event: WaitEvent, waited_ns: u64) {
 pub fn totals() -> Vec<WaitTotal> {
     let mut totals = Vec::new();
     for &event in WaitEvent::ALL {
-        let mut total = WaitTotal {
-            event,
-            count: 0,
-            total_ns: 0,
-            worst_ns: 0,
-        };
+        let mut total = WaitTotal { event, count: 0, total_ns: 0, worst_ns: 0 };
         for shard in &SHARD {
             let cell = &shard[event as usize];
             total.count += cell.count.load(Relaxed);
@@ -152,10 +139,7 @@ mod tests {
     fn records_are_summed_over_shards() {
         record(0, WaitEvent::Extension, 5);
         record(1, WaitEvent::Extension, 7);
-        let total = totals()
-            .into_iter()
-            .find(|t| t.event == WaitEvent::Extension)
-            .unwrap();
+        let total = totals().into_iter().find(|t| t.event == WaitEvent::Extension).unwrap();
         assert!(total.count >= 2 && total.total_ns >= 12 && total.worst_ns >= 7);
     }
 

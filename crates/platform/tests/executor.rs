@@ -60,11 +60,7 @@ fn parked_tasks_show_what_they_wait_for_and_continue_in_order() {
         });
         tasks.push(task.expect("it parked"));
     }
-    assert!(
-        tasks
-            .iter()
-            .all(|task| task.wait_event() == WaitEvent::RowLock)
-    );
+    assert!(tasks.iter().all(|task| task.wait_event() == WaitEvent::RowLock));
     for i in [2, 0, 1] {
         tasks[i].unpark();
         tasks[i].unpark();
@@ -72,11 +68,7 @@ fn parked_tasks_show_what_they_wait_for_and_continue_in_order() {
     assert_eq!(executor.run_ready(), 3);
     assert_eq!(*order.borrow(), [2, 0, 1]);
     assert_eq!(executor.live(), 0);
-    assert_eq!(
-        wakes.load(Ordering::SeqCst),
-        0,
-        "nobody else unparked anything"
-    );
+    assert_eq!(wakes.load(Ordering::SeqCst), 0, "nobody else unparked anything");
 }
 
 #[test]
@@ -131,10 +123,7 @@ fn timers_fire_in_time_and_stale_ones_do_not() {
         let log = log.clone();
         executor.spawn(move || {
             let start = clock::now_ns();
-            assert!(
-                !task::park_timeout(WaitEvent::Sleep, ms * 1_000_000),
-                "nobody unparks it"
-            );
+            assert!(!task::park_timeout(WaitEvent::Sleep, ms * 1_000_000), "nobody unparks it");
             assert!(clock::now_ns() - start >= ms * 1_000_000);
             log.borrow_mut().push(name);
         });
@@ -157,12 +146,9 @@ fn a_panic_ends_its_task_only_and_reaches_the_hook() {
     let caught = Rc::new(RefCell::new(Vec::new()));
     let seen = caught.clone();
     executor.on_panic(Box::new(move |task, payload| {
-        seen.borrow_mut()
-            .push((task.id(), *payload.downcast_ref::<&str>().unwrap()));
+        seen.borrow_mut().push((task.id(), *payload.downcast_ref::<&str>().unwrap()));
     }));
-    let other = executor
-        .run_now(|| task::park(WaitEvent::Extension))
-        .unwrap();
+    let other = executor.run_now(|| task::park(WaitEvent::Extension)).unwrap();
     let bad = executor.run_now(|| {
         task::park(WaitEvent::Extension);
         panic!("planned");

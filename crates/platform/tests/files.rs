@@ -11,8 +11,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("homenode-platform-{}-{name}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("homenode-platform-{}-{name}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Folder(path)
     }
@@ -40,9 +39,7 @@ fn what_is_written_is_read() {
     file.read_exact_at(&mut word, 100 + 4 * 1400).unwrap();
     assert_eq!(u32::from_le_bytes(word), 1400);
     let (mut a, mut b) = ([0; 2], [9; 2]);
-    let n = file
-        .read_vectored_at(&mut [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)], 0)
-        .unwrap();
+    let n = file.read_vectored_at(&mut [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)], 0).unwrap();
     assert_eq!((n, &a, &b), (4, b"he", b"ad"));
     let end = file.read_exact_at(&mut word, 6098).unwrap_err();
     assert_eq!(end.kind(), ErrorKind::UnexpectedEof);
@@ -87,19 +84,10 @@ fn directories_list_rename_remove_and_lock() {
     fs::rename(&folder.0.join("a"), &folder.0.join("b")).unwrap();
     assert_eq!(fs::read(&folder.0.join("b")).unwrap(), b"3");
     fs::sync_dir(&folder.0).unwrap();
-    let open = || {
-        File::open(
-            &folder.0.join("b"),
-            &OpenOptions::new().read(true).write(true),
-        )
-        .unwrap()
-    };
+    let open = || File::open(&folder.0.join("b"), &OpenOptions::new().read(true).write(true)).unwrap();
     let (one, two) = (open(), open());
     one.try_lock_exclusive().unwrap();
-    assert_eq!(
-        two.try_lock_exclusive().unwrap_err().kind(),
-        ErrorKind::WouldBlock
-    );
+    assert_eq!(two.try_lock_exclusive().unwrap_err().kind(), ErrorKind::WouldBlock);
     drop(one);
     two.try_lock_exclusive().unwrap();
     fs::remove_file(&folder.0.join("b")).unwrap();

@@ -7,10 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub fn now_ns() -> u64 {
     // std::time::Instant hides its value; CLOCK_MONOTONIC is what it reads on Linux (std's
     // sys/pal/unix/time.rs).
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid, writable timespec.
     let result = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     assert_eq!(result, 0, "CLOCK_MONOTONIC exists on every Linux");

@@ -71,9 +71,7 @@ pub(super) fn yield_current() -> bool {
         return false;
     };
     if let Kind::Coroutine(parker) = &me.0.kind {
-        parker
-            .shared
-            .with_local(|local| local.ready.push_back(me.clone()));
+        parker.shared.with_local(|local| local.ready.push_back(me.clone()));
         parker.suspend();
     }
     true
@@ -103,9 +101,7 @@ impl Parker {
     /// Called by the coroutine itself; false when `deadline_ns` passed first.
     pub(super) fn park(&self, me: &Task, deadline_ns: Option<u64>) -> bool {
         // Acquire in the failing case pairs with unpark's release: its permit is consumed here.
-        let parked =
-            self.state
-                .compare_exchange(EMPTY, PARKED, Ordering::Relaxed, Ordering::Acquire);
+        let parked = self.state.compare_exchange(EMPTY, PARKED, Ordering::Relaxed, Ordering::Acquire);
         if parked.is_err() {
             // Only this coroutine leaves NOTIFIED, so nothing can have changed; a swap, not a store, so
             // that an unpark that came in between is acquired too.
@@ -114,13 +110,8 @@ impl Parker {
         }
         let number = self.park_number.load(Ordering::Relaxed);
         if let Some(deadline_ns) = deadline_ns {
-            let timer = Timer {
-                deadline_ns,
-                park_number: number,
-                task: me.clone(),
-            };
-            self.shared
-                .with_local(|local| local.timers.push(Reverse(timer)));
+            let timer = Timer { deadline_ns, park_number: number, task: me.clone() };
+            self.shared.with_local(|local| local.timers.push(Reverse(timer)));
         }
         self.suspend();
         self.state.swap(EMPTY, Ordering::Acquire);
@@ -142,12 +133,8 @@ impl Parker {
         if self.state.swap(NOTIFIED, Ordering::AcqRel) != PARKED {
             return;
         }
-        if THREAD_NUMBER
-            .try_with(Cell::get)
-            .is_ok_and(|number| number == self.shared.owner)
-        {
-            self.shared
-                .with_local(|local| local.ready.push_back(task.clone()));
+        if THREAD_NUMBER.try_with(Cell::get).is_ok_and(|number| number == self.shared.owner) {
+            self.shared.with_local(|local| local.ready.push_back(task.clone()));
         } else {
             self.shared.inject(task.clone());
         }
@@ -226,20 +213,13 @@ impl Shared {
     fn inject(&self, task: Task) {
         let inner = Arc::into_raw(task.0).cast_mut();
         // SAFETY: the pointer holds the count that was in `task`, until take_injected takes it.
-        let Kind::Coroutine(parker) = (unsafe { &(*inner).kind }) else {
-            unreachable!("only coroutines are injected")
-        };
+        let Kind::Coroutine(parker) = (unsafe { &(*inner).kind }) else { unreachable!("only coroutines are injected") };
         let mut head = self.injected.load(Ordering::Relaxed);
         loop {
             parker.next.store(head, Ordering::Relaxed);
             // Release publishes `next`; SeqCst orders it before the load of may_sleep below, as
             // `announce_sleep` does the other way round, so one of the two sees the other.
-            match self.injected.compare_exchange_weak(
-                head,
-                inner,
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            ) {
+            match self.injected.compare_exchange_weak(head, inner, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => head = now,
             }
@@ -306,10 +286,7 @@ impl Shared {
                     continue;
                 };
                 let won = !timer.is_stale()
-                    && parker
-                        .state
-                        .compare_exchange(PARKED, NOTIFIED, Ordering::AcqRel, Ordering::Relaxed)
-                        .is_ok();
+                    && parker.state.compare_exchange(PARKED, NOTIFIED, Ordering::AcqRel, Ordering::Relaxed).is_ok();
                 if won {
                     parker.timed_out.store(true, Ordering::Relaxed);
                     local.ready.push_back(timer.task);
@@ -382,8 +359,7 @@ impl Executor {
     pub fn spawn(&self, f: impl FnOnce() + 'static) -> Task {
         let (task, routine) = self.make(f);
         self.store(&task, routine);
-        self.shared
-            .with_local(|local| local.ready.push_back(task.clone()));
+        self.shared.with_local(|local| local.ready.push_back(task.clone()));
         task
     }
 
@@ -427,11 +403,7 @@ impl Executor {
             return Some(0);
         }
         self.shared.with_local(|local| {
-            while local
-                .timers
-                .peek()
-                .is_some_and(|Reverse(timer)| timer.is_stale())
-            {
+            while local.timers.peek().is_some_and(|Reverse(timer)| timer.is_stale()) {
                 local.timers.pop();
             }
             let Reverse(timer) = local.timers.peek()?;
@@ -455,18 +427,15 @@ impl Executor {
             timed_out: AtomicBool::new(false),
         }));
         let pooled = self.stacks.borrow_mut().pop();
-        let stack = pooled.unwrap_or_else(|| {
-            DefaultStack::new(self.stack_bytes).expect("no memory for a coroutine's stack")
-        });
+        let stack =
+            pooled.unwrap_or_else(|| DefaultStack::new(self.stack_bytes).expect("no memory for a coroutine's stack"));
         self.live.set(self.live.get() + 1);
         // No handle in the closure: the one in CURRENT is the running task's.
         let routine = Coroutine::with_stack(stack, move |yielder, ()| {
             let me = CURRENT.get();
             // SAFETY: `resume` set CURRENT to this coroutine's task and holds it.
             if let Kind::Coroutine(parker) = unsafe { &(*me).kind } {
-                parker
-                    .yielder
-                    .store(ptr::from_ref(yielder).cast_mut(), Ordering::Relaxed);
+                parker.yielder.store(ptr::from_ref(yielder).cast_mut(), Ordering::Relaxed);
             }
             f();
         });

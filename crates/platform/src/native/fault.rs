@@ -31,9 +31,7 @@ pub(super) fn from_environment() -> Option<Arc<Fault>> {
     FAULT
         .get_or_init(|| {
             let text = std::env::var(VARIABLE).ok()?;
-            Some(Arc::new(Fault::parse(&text).unwrap_or_else(|| {
-                panic!("{VARIABLE}={text}: not a list of faults")
-            })))
+            Some(Arc::new(Fault::parse(&text).unwrap_or_else(|| panic!("{VARIABLE}={text}: not a list of faults"))))
         })
         .clone()
 }
@@ -56,11 +54,7 @@ impl Fault {
 
     pub(super) fn before_sync(&self) -> io::Result<()> {
         let number = self.syncs.fetch_add(1, Relaxed) + 1;
-        if self.fail_sync == Some(number) {
-            Err(io::Error::from_raw_os_error(libc::EIO))
-        } else {
-            Ok(())
-        }
+        if self.fail_sync == Some(number) { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
 
     pub(super) fn before_write(&self, bytes: usize) -> io::Result<()> {
@@ -70,9 +64,7 @@ impl Fault {
         }
         let written = self.written_bytes.fetch_add(bytes as u64, Relaxed);
         match self.space_bytes {
-            Some(space) if written + bytes as u64 > space => {
-                Err(io::Error::from_raw_os_error(libc::ENOSPC))
-            }
+            Some(space) if written + bytes as u64 > space => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
             _ => Ok(()),
         }
     }
@@ -86,20 +78,11 @@ mod tests {
     fn the_nth_sync_fails_and_the_disk_fills() {
         let fault = Fault::parse("fsync:2, write-enospc:100").unwrap();
         assert!(fault.before_sync().is_ok());
-        assert_eq!(
-            fault.before_sync().unwrap_err().raw_os_error(),
-            Some(libc::EIO)
-        );
+        assert_eq!(fault.before_sync().unwrap_err().raw_os_error(), Some(libc::EIO));
         assert!(fault.before_sync().is_ok());
         assert!(fault.before_write(100).is_ok());
-        assert_eq!(
-            fault.before_write(1).unwrap_err().raw_os_error(),
-            Some(libc::ENOSPC)
-        );
-        assert_eq!(
-            fault.before_write(1).unwrap_err().raw_os_error(),
-            Some(libc::ENOSPC)
-        );
+        assert_eq!(fault.before_write(1).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+        assert_eq!(fault.before_write(1).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
     }
 
     #[test]

@@ -38,10 +38,7 @@ impl File {
             .create_new(options.create_new)
             .truncate(options.truncate)
             .open(path)?;
-        Ok(File {
-            file,
-            fault: fault::from_environment(),
-        })
+        Ok(File { file, fault: fault::from_environment() })
     }
 
     /// Reads up to `buffer.len()` bytes at `offset`; 0 at the end of the file.
@@ -73,12 +70,7 @@ impl File {
             let at = offset + done as u64;
             let result = match self.read_cached_at(rest, at) {
                 // Would block, or the file system does not know RWF_NOWAIT.
-                Err(error)
-                    if matches!(
-                        error.raw_os_error(),
-                        Some(libc::EAGAIN | libc::EOPNOTSUPP | libc::ENOSYS)
-                    ) =>
-                {
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EOPNOTSUPP | libc::ENOSYS)) => {
                     io_threads::read_parked(self.file.as_raw_fd(), rest, at)
                 }
                 result => result,
@@ -94,20 +86,9 @@ impl File {
     }
 
     fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let vector = libc::iovec {
-            iov_base: buffer.as_mut_ptr().cast(),
-            iov_len: buffer.len(),
-        };
+        let vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         // SAFETY: one vector that describes `buffer`, which is ours to write.
-        let n = unsafe {
-            libc::preadv2(
-                self.file.as_raw_fd(),
-                &vector,
-                1,
-                offset as libc::off_t,
-                libc::RWF_NOWAIT,
-            )
-        };
+        let n = unsafe { libc::preadv2(self.file.as_raw_fd(), &vector, 1, offset as libc::off_t, libc::RWF_NOWAIT) };
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
@@ -115,21 +96,11 @@ impl File {
     ///
     /// # Errors
     /// The system's.
-    pub fn read_vectored_at(
-        &self,
-        buffers: &mut [IoSliceMut<'_>],
-        offset: u64,
-    ) -> io::Result<usize> {
+    pub fn read_vectored_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
         let count = buffers.len().min(MAX_VECTORS) as libc::c_int;
         // SAFETY: IoSliceMut has the layout of iovec (documented), and each is ours to write.
-        let n = unsafe {
-            libc::preadv(
-                self.file.as_raw_fd(),
-                buffers.as_mut_ptr().cast(),
-                count,
-                offset as libc::off_t,
-            )
-        };
+        let n =
+            unsafe { libc::preadv(self.file.as_raw_fd(), buffers.as_mut_ptr().cast(), count, offset as libc::off_t) };
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
@@ -159,14 +130,7 @@ impl File {
         while !rest.is_empty() {
             let count = rest.len().min(MAX_VECTORS) as libc::c_int;
             // SAFETY: IoSlice has the layout of iovec (documented); the call only reads.
-            let n = unsafe {
-                libc::pwritev(
-                    self.file.as_raw_fd(),
-                    rest.as_ptr().cast(),
-                    count,
-                    at as libc::off_t,
-                )
-            };
+            let n = unsafe { libc::pwritev(self.file.as_raw_fd(), rest.as_ptr().cast(), count, at as libc::off_t) };
             match usize::try_from(n) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(n) => {
@@ -242,14 +206,7 @@ impl File {
             fault.before_write(0)?;
         }
         // SAFETY: plain numbers.
-        let result = unsafe {
-            libc::fallocate(
-                self.file.as_raw_fd(),
-                0,
-                offset as libc::off_t,
-                bytes as libc::off_t,
-            )
-        };
+        let result = unsafe { libc::fallocate(self.file.as_raw_fd(), 0, offset as libc::off_t, bytes as libc::off_t) };
         if result == 0 {
             return Ok(());
         }
@@ -257,11 +214,7 @@ impl File {
         if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
             return Err(error);
         }
-        if self.len()? < offset + bytes {
-            self.set_len(offset + bytes)
-        } else {
-            Ok(())
-        }
+        if self.len()? < offset + bytes { self.set_len(offset + bytes) } else { Ok(()) }
     }
 
     /// Takes the file's lock for this process without waiting (`flock`); it is released when the
@@ -272,11 +225,7 @@ impl File {
     pub fn try_lock_exclusive(&self) -> io::Result<()> {
         // SAFETY: a valid descriptor and constants.
         let result = unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }
 
@@ -358,10 +307,6 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// The system's.
 pub fn sync_dir(path: &Path) -> io::Result<()> {
-    let path = if path.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        path
-    };
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     fs::File::open(path)?.sync_all()
 }

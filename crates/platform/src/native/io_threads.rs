@@ -34,24 +34,14 @@ struct Pool {
     idle: usize,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool {
-    jobs: VecDeque::new(),
-    threads: 0,
-    idle: 0,
-});
+static POOL: Mutex<Pool> = Mutex::new(Pool { jobs: VecDeque::new(), threads: 0, idle: 0 });
 static ARRIVED: Condvar = Condvar::new();
 
 /// One `pread` by another thread; the calling task is parked meanwhile (`WaitEvent::PageRead`).
 pub(super) fn read_parked(fd: RawFd, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let result = AtomicI64::new(PENDING);
-    let job = Job {
-        fd,
-        buffer: buffer.as_mut_ptr(),
-        len: buffer.len(),
-        offset,
-        result: &result,
-        task: task::current(),
-    };
+    let job =
+        Job { fd, buffer: buffer.as_mut_ptr(), len: buffer.len(), offset, result: &result, task: task::current() };
     submit(job);
     // Never leaves before the result is there: the other thread writes into our frame.
     // Acquire pairs with the release in `run`: the buffer's bytes are seen.
@@ -68,14 +58,9 @@ fn submit(job: Job) {
     let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
     pool.jobs.push_back(job);
     if pool.idle == 0 && pool.threads < MAX_THREADS {
-        let started = std::thread::Builder::new()
-            .name("page-read".into())
-            .spawn(work);
+        let started = std::thread::Builder::new().name("page-read".into()).spawn(work);
         // With at least one thread a refused further one costs only time.
-        assert!(
-            started.is_ok() || pool.threads > 0,
-            "the system refused a first I/O thread"
-        );
+        assert!(started.is_ok() || pool.threads > 0, "the system refused a first I/O thread");
         pool.threads += started.is_ok() as usize;
     }
     drop(pool);
@@ -102,21 +87,10 @@ fn work() {
 
 fn run(job: Job) {
     // SAFETY: buffer and length are the waiting task's buffer, ours until the result is stored.
-    let n = unsafe {
-        libc::pread(
-            job.fd,
-            job.buffer.cast(),
-            job.len,
-            job.offset as libc::off_t,
-        )
-    };
+    let n = unsafe { libc::pread(job.fd, job.buffer.cast(), job.len, job.offset as libc::off_t) };
     let value = match n {
         0.. => n as i64,
-        _ => -i64::from(
-            io::Error::last_os_error()
-                .raw_os_error()
-                .unwrap_or(libc::EIO),
-        ),
+        _ => -i64::from(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
     };
     let task = job.task;
     // SAFETY: the waiting task's frame exists until this store; it is not touched afterwards.

@@ -35,11 +35,7 @@ thread_local! {
 impl Task {
     pub(super) fn new(kind: Kind) -> Task {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Task(Arc::new(Inner {
-            id,
-            event: AtomicU16::new(0),
-            kind,
-        }))
+        Task(Arc::new(Inner { id, event: AtomicU16::new(0), kind }))
     }
 
     /// Gives the task its permit and wakes it if it is parked.
@@ -85,9 +81,7 @@ pub fn current() -> Task {
 fn thread_task() -> Task {
     let new = || Task::new(Kind::Thread(std::thread::current()));
     // While the thread's locals are being destroyed a fresh handle does as well.
-    THREAD
-        .try_with(|task| task.get_or_init(new).clone())
-        .unwrap_or_else(|_| new())
+    THREAD.try_with(|task| task.get_or_init(new).clone()).unwrap_or_else(|_| new())
 }
 
 /// Waits until the calling task is unparked, and records the wait.
@@ -108,9 +102,7 @@ fn wait(event: WaitEvent, timeout_ns: Option<u64>) -> bool {
     let start = clock::now_ns();
     me.0.event.store(event as u16, Ordering::Relaxed);
     let woken = match (&me.0.kind, timeout_ns) {
-        (Kind::Coroutine(parker), _) => {
-            parker.park(&me, timeout_ns.map(|timeout| start.saturating_add(timeout)))
-        }
+        (Kind::Coroutine(parker), _) => parker.park(&me, timeout_ns.map(|timeout| start.saturating_add(timeout))),
         (Kind::Thread(_), None) => {
             std::thread::park();
             true

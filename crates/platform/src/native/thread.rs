@@ -60,13 +60,8 @@ pub fn pin_to_cpus(cpus: &[usize]) -> io::Result<()> {
         mask[cpu / WORD_BITS] |= 1 << (cpu % WORD_BITS);
     }
     // SAFETY: the pointer and the length describe `mask`; the call only reads it.
-    let result =
-        unsafe { libc::sched_setaffinity(0, size_of_val(&mask[..]), mask.as_ptr().cast()) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&mask[..]), mask.as_ptr().cast()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Sleeps for at least `duration_ns` nanoseconds; inside a coroutine only the task sleeps.
