@@ -216,5 +216,16 @@ impl std::fmt::Debug for Latch {
     }
 }
 
-#[cfg(test)]
+#[cfg(homenode_lab)]
+pub mod planted {
+    //! What if the latch were wrong? Bugs that the lab turns on to show that it would find them.
+
+    use std::sync::atomic::AtomicBool;
+
+    /// A waiter sets the waiters bit whatever the word says by now, so that it may queue for a latch
+    /// that nobody holds, and sleep for ever.
+    pub static QUEUE_BLINDLY: AtomicBool = AtomicBool::new(false);
+}
+
+#[cfg(all(test, not(homenode_lab)))]
 mod tests;

@@ -62,6 +62,11 @@ fn enqueue(latch: &AtomicU64, mode: Mode) -> Option<Arc<Waiter>> {
     loop {
         let taken = word.taken_by_newcomer(mode);
         let next = taken.unwrap_or(Word(word.0 | WAITERS));
+        #[cfg(homenode_lab)]
+        if taken.is_none() && crate::planted::QUEUE_BLINDLY.load(std::sync::atomic::Ordering::Relaxed) {
+            latch.fetch_or(WAITERS, Ordering::Relaxed);
+            break;
+        }
         // Even when the bit is set already the exchange is needed: it orders this decision before
         // or after the release that must see the bit. Acquire as in Latch::try_take.
         match latch.compare_exchange(word.0, next.0, Ordering::Acquire, Ordering::Relaxed) {

@@ -23,6 +23,7 @@ mod api;
 pub mod atomic;
 mod disk;
 pub mod fs;
+mod isolated;
 mod machine;
 mod random;
 mod schedule;
@@ -30,6 +31,7 @@ pub mod task;
 
 pub use api::{Config, Failure, Outcome, Report, Scheduler, ThreadState};
 pub use disk::{Disk, Faults};
+pub use isolated::Isolated;
 pub use machine::{choose, crash, crash_after_write, now_steps, run};
 pub use random::Random;
 
