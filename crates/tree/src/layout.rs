@@ -258,7 +258,7 @@ impl<'a, P: Bytes + ?Sized> View<'a, P> {
 
     #[inline(never)]
     fn strip_long(self, key: &[u8], len: usize) -> Result<(), Ordering> {
-        let off = usize::from(self.0.u16(OFF_PREFIX)).min(PAGE_BYTES - MAX_KEY_BYTES);
+        let off = usize::from(self.0.u16(OFF_PREFIX)).min(PAGE_BYTES - len);
         let probe = &key[..key.len().min(len)];
         match self.0.compare(off, len, probe) {
             Ordering::Equal => Ok(()),
