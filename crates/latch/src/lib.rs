@@ -220,11 +220,24 @@ impl std::fmt::Debug for Latch {
 pub mod planted {
     //! What if the latch were wrong? Bugs that the lab turns on to show that it would find them.
 
-    use std::sync::atomic::AtomicBool;
+    // Plain atomics: a switch is no part of the machine under test.
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     /// A waiter sets the waiters bit whatever the word says by now, so that it may queue for a latch
     /// that nobody holds, and sleep for ever.
     pub static QUEUE_BLINDLY: AtomicBool = AtomicBool::new(false);
+
+    /// Newcomers are let in however often the first waiter has been overtaken.
+    pub static IGNORE_WAITERS: AtomicBool = AtomicBool::new(false);
+
+    /// Turns a bug on or off.
+    pub fn set(bug: &AtomicBool, on: bool) {
+        bug.store(on, Relaxed);
+    }
+
+    pub(crate) fn is_on(bug: &AtomicBool) -> bool {
+        bug.load(Relaxed)
+    }
 }
 
 #[cfg(all(test, not(homenode_lab)))]

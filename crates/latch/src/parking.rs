@@ -63,7 +63,7 @@ fn enqueue(latch: &AtomicU64, mode: Mode) -> Option<Arc<Waiter>> {
         let taken = word.taken_by_newcomer(mode);
         let next = taken.unwrap_or(Word(word.0 | WAITERS));
         #[cfg(homenode_lab)]
-        if taken.is_none() && crate::planted::QUEUE_BLINDLY.load(std::sync::atomic::Ordering::Relaxed) {
+        if taken.is_none() && crate::planted::is_on(&crate::planted::QUEUE_BLINDLY) {
             latch.fetch_or(WAITERS, Ordering::Relaxed);
             break;
         }

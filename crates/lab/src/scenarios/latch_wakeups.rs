@@ -2,7 +2,7 @@
 
 use super::threads;
 use crate::scenario::Scenario;
-use homenode_latch::Latch;
+use homenode_latch::{Latch, planted};
 use homenode_platform::lab::{self, Config};
 use homenode_platform::task;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub const SCENARIO: Scenario = Scenario {
     claim: "no wake-up is lost: all threads get through, whatever they hold and however they wait",
     has_planted_bug: true,
     run: |trial| {
-        homenode_latch::planted::QUEUE_BLINDLY.store(trial.planted, std::sync::atomic::Ordering::Relaxed);
+        planted::set(&planted::QUEUE_BLINDLY, trial.planted);
         // With one CPU nobody spins, so all contention goes through the queue.
         let config = Config { cpus: 1 + (trial.seed % 2) as usize, ..Config::new(trial.seed) };
         trial.schedule_with(&config, || {

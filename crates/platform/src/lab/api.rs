@@ -26,11 +26,13 @@ pub enum Scheduler {
 impl Scheduler {
     /// A mixture: from the seed either kind, with various parameters.
     pub fn from_seed(seed: u64) -> Scheduler {
-        match seed % 4 {
-            0 => Scheduler::Random { switch_every: 4 },
-            1 => Scheduler::Random { switch_every: 40 },
-            2 => Scheduler::Pct { changes: 2, steps: 2_000 },
-            _ => Scheduler::Pct { changes: 6, steps: 20_000 },
+        match seed % 6 {
+            0 => Scheduler::Random { switch_every: 2 },
+            1 => Scheduler::Random { switch_every: 10 },
+            2 => Scheduler::Random { switch_every: 60 },
+            3 => Scheduler::Pct { changes: 2, steps: 200 },
+            4 => Scheduler::Pct { changes: 4, steps: 2_000 },
+            _ => Scheduler::Pct { changes: 8, steps: 50_000 },
         }
     }
 }

@@ -298,7 +298,7 @@ pub fn run(config: &Config, f: impl FnOnce() + 'static) -> Report {
         schedule: RefCell::new(Schedule::new(config.scheduler, config.seed)),
         threads: RefCell::default(),
         ready: RefCell::default(),
-        choices: RefCell::new(Random::new(config.seed ^ 0xC401_CE5)),
+        choices: RefCell::new(Random::new(config.seed ^ 0x000C_401C_E500)),
         globals: RefCell::default(),
         addresses: RefCell::default(),
     };
