@@ -1,0 +1,147 @@
+//! When does a record reach the disk? The one thread that writes and syncs a log.
+//!
+//! While a flush is under way the next group gathers by itself, so there is no artificial delay:
+//! the thread flushes whatever is filled as soon as anybody waits, and sleeps when nobody does.
+
+use crate::Lsn;
+use crate::log::Shared;
+use crate::segment::Segment;
+use crate::stats::{add, raise};
+use homenode_platform::atomic::Ordering;
+use homenode_platform::clock;
+use homenode_platform::task::{self, Task};
+use std::io;
+use std::sync::Arc;
+
+/// Bytes copied out of the ring and written at once.
+const CHUNK: usize = 256 << 10;
+
+/// The flusher's own state.
+pub(crate) struct Flusher {
+    shared: Arc<Shared>,
+    segment: Segment,
+    written: Lsn,
+    chunk: Vec<u8>,
+    scratch: Vec<Task>,
+}
+
+/// The log failed, and that has been reported: the thread ends.
+struct Broken;
+
+impl Flusher {
+    pub(crate) fn new(shared: Arc<Shared>, segment: Segment) -> Flusher {
+        let written = shared.progress.written.load(Ordering::Relaxed);
+        Flusher { shared, segment, written, chunk: vec![0; CHUNK], scratch: Vec::new() }
+    }
+
+    /// The thread's loop.
+    pub(crate) fn run(mut self) {
+        self.shared.flusher.adopt();
+        let mut idle_turns = 0;
+        loop {
+            if self.shared.has_flush_work(self.written) {
+                match self.flush() {
+                    Ok(true) => idle_turns = 0,
+                    Ok(false) => {
+                        // Somebody is between reservation and completion: a short wait, unless that
+                        // thread lost its CPU; spin_hint gives ours away then.
+                        task::spin_hint(idle_turns);
+                        idle_turns = (idle_turns + 1).min(16);
+                        self.shared.ring_crowd.release();
+                    }
+                    Err(Broken) => return,
+                }
+            } else if self.shared.stop.load(Ordering::Acquire) {
+                return;
+            } else {
+                let shared = &self.shared;
+                shared
+                    .flusher
+                    .sleep(None, || shared.stop.load(Ordering::Relaxed) || shared.has_flush_work(self.written));
+            }
+        }
+    }
+
+    /// Writes and syncs what is filled. False if there was nothing.
+    fn flush(&mut self) -> Result<bool, Broken> {
+        let started_ns = clock::now_ns();
+        // The maximum: see the proof in `insert`.
+        let filled = self.shared.slots.filled().max(self.written);
+        if filled == self.written {
+            return Ok(false);
+        }
+        let counts = &self.shared.clone().counts;
+        add(&counts.bytes, filled - self.written);
+        self.write_up_to(filled)?;
+        self.sync()?;
+        self.shared.progress.durable.store(filled, Ordering::Release);
+        let released = self.shared.committers.release(filled, &mut self.scratch);
+        let took_ns = clock::now_ns() - started_ns;
+        add(&counts.flushes, 1);
+        add(&counts.released, released);
+        raise(&counts.released_worst, released);
+        add(&counts.flush_ns_total, took_ns);
+        raise(&counts.flush_ns_worst, took_ns);
+        Ok(true)
+    }
+
+    fn write_up_to(&mut self, end: Lsn) -> Result<(), Broken> {
+        while self.written < end {
+            if self.written == self.segment.end() {
+                self.next_segment()?;
+            }
+            let until = end.min(self.segment.end());
+            let bytes = (until - self.written).min(CHUNK as u64) as usize;
+            let chunk = &mut self.chunk[..bytes];
+            self.shared.ring.copy_out(self.written, chunk);
+            let offset = self.segment.offset(self.written);
+            if let Err(error) = self.segment.file.write_all_at(chunk, offset) {
+                return Err(self.broken("write", &error));
+            }
+            self.written += bytes as u64;
+            // From here on the ring's bytes may be overwritten.
+            self.shared.progress.written.store(self.written, Ordering::Release);
+            self.shared.ring_crowd.release();
+        }
+        Ok(())
+    }
+
+    /// Goes on to the next segment. What is in this one has to be durable first, because later
+    /// syncs do not reach it.
+    fn next_segment(&mut self) -> Result<(), Broken> {
+        self.sync()?;
+        loop {
+            if let Some(segment) = self.shared.supply.take() {
+                assert_eq!(segment.start, self.written, "segments follow each other");
+                self.segment = segment;
+                return Ok(());
+            }
+            // The disk is full. Statements are refused by reserve_ahead; what was appended waits here
+            // until a segment can be had, and nothing is lost.
+            self.shared.flusher.sleep(Some(20_000_000), || false);
+        }
+    }
+
+    fn sync(&mut self) -> Result<(), Broken> {
+        if !self.shared.sync {
+            return Ok(());
+        }
+        let started_ns = clock::now_ns();
+        if let Err(error) = self.segment.file.sync_data() {
+            return Err(self.broken("sync", &error));
+        }
+        let took_ns = clock::now_ns() - started_ns;
+        add(&self.shared.counts.sync_ns_total, took_ns);
+        raise(&self.shared.counts.sync_ns_worst, took_ns);
+        Ok(())
+    }
+
+    /// Reports a failed write or sync. It is never tried again: after a failed sync the kernel has
+    /// dropped the dirty pages, and the next one would succeed without having written them (Rebello
+    /// et al., "Can applications recover from fsync failures?", ATC 2020).
+    fn broken(&self, action: &str, error: &io::Error) -> Broken {
+        let text = format!("could not {action} \"{}\": {error}", self.segment.path.display());
+        self.shared.report_fatal(&text);
+        Broken
+    }
+}
