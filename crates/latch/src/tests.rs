@@ -56,21 +56,17 @@ fn run(threads: usize, f: impl Fn(usize) + Send + Sync + 'static) {
 
 #[test]
 fn writers_exclude_each_other_and_readers_see_whole_pairs() {
-    struct Pair {
-        latch: Latch,
-        bytes: [u64; 2],
-    }
-    let pair = Box::leak(Box::new(Pair { latch: Latch::new(), bytes: [0; 2] }));
-    let data = Arc::new(AtomicUsize::new(std::ptr::from_mut(&mut pair.bytes).expose_provenance()));
-    let latch: &'static Latch = &pair.latch;
-    let seen = Arc::new(AtomicUsize::new(0));
-    let seen_by_all = seen.clone();
+    static LATCH: Latch = Latch::new();
+    static PAIR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+    static SEEN: AtomicUsize = AtomicUsize::new(0);
+    let latch = &LATCH;
     run(4, move |i| {
-        let ptr: *mut u8 = std::ptr::with_exposed_provenance_mut(data.load(Ordering::Relaxed));
+        // Both words through a pointer to the array, whose cells may be written while shared.
+        let ptr = PAIR.as_ptr().cast::<u8>().cast_mut();
         for round in 0..ROUNDS {
             if i < 2 {
                 latch.lock_exclusive();
-                // SAFETY: the pair is leaked, aligned memory; we hold the latch exclusively.
+                // SAFETY: the pair is static, aligned memory; we hold the latch exclusively.
                 unsafe {
                     let next = bytes::load_u64(ptr) + 1;
                     bytes::store_u64(ptr, next);
@@ -79,29 +75,30 @@ fn writers_exclude_each_other_and_readers_see_whole_pairs() {
                 latch.unlock_exclusive();
             } else if round % 4 == 0 {
                 latch.lock_shared();
-                // SAFETY: leaked, aligned memory, read through the byte accessors.
+                // SAFETY: static, aligned memory, read through the byte accessors.
                 let (a, b) = unsafe { (bytes::load_u64(ptr), bytes::load_u64(ptr.add(8))) };
                 latch.unlock_shared();
                 assert_eq!(a, b);
             } else {
                 let version = latch.optimistic();
-                // SAFETY: leaked, aligned memory, read through the byte accessors.
+                // SAFETY: static, aligned memory, read through the byte accessors.
                 let (a, b) = unsafe { (bytes::load_u64(ptr), bytes::load_u64(ptr.add(8))) };
                 if latch.validate(version) {
                     assert_eq!(a, b);
-                    seen.fetch_add(1, Ordering::Relaxed);
+                    SEEN.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
     });
-    assert_eq!(pair.bytes, [2 * ROUNDS as u64; 2]);
-    assert!(seen_by_all.load(Ordering::Relaxed) > 0);
-    assert!(!Word(pair.latch.word.load(Ordering::Relaxed)).has_waiters());
+    assert!(PAIR.iter().all(|word| word.load(Ordering::Relaxed) == 2 * ROUNDS as u64));
+    assert!(SEEN.load(Ordering::Relaxed) > 0);
+    assert!(!Word(LATCH.word.load(Ordering::Relaxed)).has_waiters());
 }
 
 #[test]
 fn a_flood_of_shared_holders_does_not_starve_an_exclusive_waiter() {
-    let latch: &'static Latch = Box::leak(Box::default());
+    static LATCH: Latch = Latch::new();
+    let latch = &LATCH;
     let stop = Arc::new(AtomicBool::new(false));
     let grants = Arc::new(AtomicUsize::new(0));
     latch.lock_shared(); // so that the waiter has to queue
@@ -133,7 +130,8 @@ fn a_flood_of_shared_holders_does_not_starve_an_exclusive_waiter() {
 
 #[test]
 fn a_waiter_is_overtaken_a_bounded_number_of_times() {
-    let latch: &'static Latch = Box::leak(Box::default());
+    static LATCH: Latch = Latch::new();
+    let latch = &LATCH;
     latch.lock_shared();
     let waiter = thread::spawn("waiter", || {
         latch.lock_exclusive();
