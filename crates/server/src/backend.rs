@@ -28,9 +28,6 @@ pub enum Outcome {
 pub trait Interrupt: Send + Sync {
     /// The running statement fails with `57014`; without one, nothing happens.
     fn cancel(&self);
-
-    /// The session's current statement and all later ones fail with `57P01`.
-    fn terminate(&self);
 }
 
 /// What a client says of itself in the start-up packet.
@@ -53,12 +50,15 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Opens a session on worker `lane`.
     fn connect(&self, lane: usize, parameters: &Parameters) -> Result<Self::Session>;
+
+    /// The server stops: every running statement and every later one fails with `57P01`.
+    fn stop_sessions(&self);
 }
 
 /// One client's session. Every method runs in a task and may park it. Dropping the session rolls back what it left open.
 pub trait Session: 'static {
-    /// Process number and secret that a cancel request has to name.
-    fn key(&self) -> (u32, u32);
+    /// The process number by which views and cancel requests name the session.
+    fn process_id(&self) -> u32;
 
     /// A handle for interrupting this session from elsewhere.
     fn interrupt(&self) -> Arc<dyn Interrupt>;

@@ -92,8 +92,7 @@ impl Channel {
         match self.peer.get() {
             Peer::Open => {}
             Peer::Silent if task.wait_event() == WaitEvent::LogFlush => {}
-            Peer::Silent => interrupt.cancel(),
-            Peer::Gone => interrupt.terminate(),
+            Peer::Silent | Peer::Gone => interrupt.cancel(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Who is connected? Places under the limit of connections, and the keys by which a session can be cancelled.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,7 +33,15 @@ impl Drop for Place {
 /// A session's entry; gone when dropped.
 pub(crate) struct Registration {
     process_id: u32,
+    secret: u32,
     place: Place,
+}
+
+impl Registration {
+    /// Process number and secret, as BackendKeyData carries them.
+    pub(crate) fn key(&self) -> (u32, u32) {
+        (self.process_id, self.secret)
+    }
 }
 
 impl Drop for Registration {
@@ -66,15 +75,11 @@ impl Registry {
     }
 
     /// Makes a session known by its key.
-    pub(crate) fn register(
-        &self,
-        place: Place,
-        process_id: u32,
-        secret: u32,
-        interrupt: Arc<dyn Interrupt>,
-    ) -> Registration {
+    pub(crate) fn register(&self, place: Place, process_id: u32, interrupt: Arc<dyn Interrupt>) -> Registration {
+        // The standard library seeds each of its hashers from the system's random numbers.
+        let secret = RandomState::new().hash_one(process_id) as u32;
         self.locked(|sessions| sessions.insert(process_id, Entry { secret, interrupt }));
-        Registration { process_id, place }
+        Registration { process_id, secret, place }
     }
 
     /// Cancels what a session runs, if the secret is its own. Says nothing either way, as PostgreSQL doesn't.
@@ -86,14 +91,6 @@ impl Registry {
         match interrupt {
             Some(interrupt) => interrupt.cancel(),
             None => tracing::info!(process_id, "cancel request with a wrong key"),
-        }
-    }
-
-    /// Cancels what a session runs, on the server's own account.
-    pub(crate) fn terminate_all(&self) {
-        let all: Vec<_> = self.locked(|sessions| sessions.values().map(|entry| entry.interrupt.clone()).collect());
-        for interrupt in all {
-            interrupt.terminate();
         }
     }
 }
@@ -110,25 +107,22 @@ mod tests {
         fn cancel(&self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
-        fn terminate(&self) {
-            self.0.fetch_add(100, Ordering::Relaxed);
-        }
     }
 
     #[test]
     fn only_the_secret_cancels() {
         let registry = Registry::new(8);
         let count = Arc::new(Count::default());
-        let registration = registry.register(registry.admit().unwrap(), 7, 42, count.clone());
-        registry.cancel(7, 41);
-        registry.cancel(8, 42);
+        let registration = registry.register(registry.admit().unwrap(), 7, count.clone());
+        let (process_id, secret) = registration.key();
+        registry.cancel(process_id, !secret);
+        registry.cancel(8, secret);
         assert_eq!(count.0.load(Ordering::Relaxed), 0);
-        registry.cancel(7, 42);
-        registry.terminate_all();
-        assert_eq!(count.0.load(Ordering::Relaxed), 101);
+        registry.cancel(process_id, secret);
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
         drop(registration);
-        registry.cancel(7, 42);
-        assert_eq!(count.0.load(Ordering::Relaxed), 101);
+        registry.cancel(process_id, secret);
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
         assert_eq!(registry.count(), 0);
     }
 

@@ -198,9 +198,9 @@ impl<B: Backend> Session<B> {
         }
         let place = shared.registry.admit()?;
         let backend = shared.backend.connect(self.lane, &hello.parameters)?;
-        let (process_id, secret) = backend.key();
         channel.set_interrupt(backend.interrupt());
-        let registration = shared.registry.register(place, process_id, secret, backend.interrupt());
+        let registration = shared.registry.register(place, backend.process_id(), backend.interrupt());
+        let (process_id, secret) = registration.key();
         let out = &mut self.answers;
         if hello.negotiate {
             let unknown: Vec<&str> = hello.unknown_options.iter().map(String::as_str).collect();

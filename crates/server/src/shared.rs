@@ -24,6 +24,6 @@ impl<B: Backend> Shared<B> {
 
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
-        self.registry.terminate_all();
+        self.backend.stop_sessions();
     }
 }

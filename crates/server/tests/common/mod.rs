@@ -21,6 +21,7 @@ pub struct Seen {
     pub rolled_back: AtomicUsize,
     pub copied_bytes: AtomicUsize,
     pub threads: Mutex<Vec<String>>,
+    signals: Mutex<Vec<Arc<Signal>>>,
 }
 
 pub struct Double(pub Arc<Seen>);
@@ -55,10 +56,6 @@ impl Interrupt for Signal {
         self.cancelled.store(true, Ordering::SeqCst);
         self.wake();
     }
-    fn terminate(&self) {
-        self.terminated.store(true, Ordering::SeqCst);
-        self.wake();
-    }
 }
 
 /// Understands `row`, `rows COUNT BYTES`, `wait`, `nap`, `fail`, `panic`, `begin`, `commit` and `copy`.
@@ -79,8 +76,16 @@ impl Backend for Double {
         let name = std::thread::current().name().unwrap_or("").to_owned();
         self.0.threads.lock().unwrap().push(name);
         let signal = Arc::new(Signal::default());
+        self.0.signals.lock().unwrap().push(signal.clone());
         let (seen, statement) = (self.0.clone(), String::new());
         Ok(DoubleSession { seen, number, signal, status: b'I', copying: false, statement })
+    }
+
+    fn stop_sessions(&self) {
+        for signal in self.0.signals.lock().unwrap().iter() {
+            signal.terminated.store(true, Ordering::SeqCst);
+            signal.wake();
+        }
     }
 }
 
@@ -144,8 +149,8 @@ impl DoubleSession {
 }
 
 impl Session for DoubleSession {
-    fn key(&self) -> (u32, u32) {
-        (self.number, self.number + 1000)
+    fn process_id(&self) -> u32 {
+        self.number
     }
     fn interrupt(&self) -> Arc<dyn Interrupt> {
         self.signal.clone()
