@@ -8,7 +8,7 @@ use crate::error::{Error, Result, SqlState, Storage};
 use crate::read::KeyRange;
 use crate::session::Session;
 use homenode_pool::PageNo;
-use homenode_tree::{BulkLoader, Header};
+use homenode_tree::{BulkLoader, Header, Tree};
 use homenode_types::{Value, ValueRef, key};
 use std::sync::Arc;
 
@@ -52,8 +52,8 @@ impl Sorter {
 }
 
 impl Session {
-    fn bulk_loader(&mut self, oid: u32) -> Result<BulkLoader> {
-        BulkLoader::new(self.db.pool.clone(), self.db.log.clone(), self.lane, oid).sql()
+    fn bulk_loader(&mut self, oid: u32) -> BulkLoader {
+        Tree::bulk(self.db.pool.clone(), self.db.log.clone(), self.lane, oid)
     }
 
     fn bulk_header(&mut self) -> Result<Header> {
@@ -61,7 +61,7 @@ impl Session {
     }
 
     fn finish_bulk(&mut self, loader: BulkLoader, oid: u32) -> Result<PageNo> {
-        let root = loader.finish().sql()?;
+        let root = loader.finish().sql()?.root();
         self.note_tree(root, oid)?;
         Ok(root)
     }
@@ -86,7 +86,7 @@ impl Session {
         }
         sorter.sort();
         let header = self.bulk_header()?;
-        let mut loader = self.bulk_loader(index.oid)?;
+        let mut loader = self.bulk_loader(index.oid);
         for at in 0..sorter.entries.len() {
             let entry = sorter.entries[at];
             if at > 0 && sorter.key(sorter.entries[at - 1]) == sorter.key(entry) {
@@ -103,7 +103,7 @@ impl Session {
         let fresh = self.db.table(definition.clone());
         let name = definition.primary_key.as_ref().map_or(String::new(), |primary_key| primary_key.name.clone());
         let header = self.bulk_header()?;
-        let mut loader = self.bulk_loader(oid)?;
+        let mut loader = self.bulk_loader(oid);
         let mut last = Vec::new();
         let mut out_of_order = Sorter::new();
         let mut entry_key = Vec::new();
@@ -161,7 +161,7 @@ impl Session {
             sorter.push(&entry_key, row);
         }
         sorter.sort();
-        let mut loader = self.bulk_loader(fresh.oid)?;
+        let mut loader = self.bulk_loader(fresh.oid);
         for at in 0..sorter.entries.len() {
             let entry = sorter.entries[at];
             if at > 0 && sorter.key(sorter.entries[at - 1]) == sorter.key(entry) {
@@ -180,8 +180,8 @@ impl Session {
     pub fn copy_begin(&mut self, table: &Arc<Table>) -> Result<Copy> {
         self.use_table(table)?;
         self.writer()?;
-        let direct = table.indexes.is_empty() && self.made_tree(table.root) && table.tree.is_empty().sql()?;
-        let loader = if direct { Some(self.bulk_loader(table.oid)?) } else { None };
+        let direct = table.indexes.is_empty() && self.made_tree(table.root) && self.is_new(table)?;
+        let loader = if direct { Some(self.bulk_loader(table.oid)) } else { None };
         Ok(Copy { table: table.clone(), loader, last_key: Vec::new(), key: Vec::new(), row: Vec::new(), rows: 0 })
     }
 }

@@ -158,7 +158,7 @@ impl Table {
     }
 
     /// Number of pages of the table's tree, roughly, for planning.
-    pub fn pages_estimate(&self) -> usize {
+    pub fn pages_estimate(&self) -> u64 {
         self.tree.pages_estimate().unwrap_or(1)
     }
 }

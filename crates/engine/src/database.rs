@@ -215,7 +215,7 @@ impl Wal for PoolWal {
 #[derive(Clone)]
 pub struct Database {
     pub(crate) inner: Arc<Inner>,
-    closer: Arc<Closer>,
+    _closer: Arc<Closer>,
 }
 
 struct Closer(Weak<Inner>);
@@ -245,7 +245,7 @@ impl Database {
     pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Database> {
         let dir = path.as_ref().to_owned();
         fs::create_dir_all(&dir).sql()?;
-        let folder = FolderLock::take(&dir).sql()?;
+        let folder = homenode_log::lock(&dir).sql()?;
         let topology = Arc::new(Topology::discover());
         let log_config = LogConfig {
             buffer_bytes: options.log_buffer_bytes,
@@ -265,7 +265,9 @@ impl Database {
             partitions: options.lanes,
             huge_pages: options.huge_pages,
             policy: options.pool_policy.clone(),
-            ..PoolConfig::new(options.pool_bytes)
+            bytes: options.pool_bytes,
+            lanes: options.lanes,
+            ..PoolConfig::default()
         };
         let pool = Pool::new(pool_config, file, Arc::new(PoolWal(log.clone())), &topology).sql()?;
         let recovered = recovery::run(&dir, plan, &pool, &log, options.lanes)?;
@@ -305,7 +307,7 @@ impl Database {
         crate::ddl::load_catalog(&inner)?;
         housekeeping::checkpoint(&inner)?;
         *inner.threads.lock() = housekeeping::start(&inner);
-        Ok(Database { closer: Arc::new(Closer(Arc::downgrade(&inner))), inner })
+        Ok(Database { _closer: Arc::new(Closer(Arc::downgrade(&inner))), inner })
     }
 
     /// A new session, on the lane that comes next in turn.

@@ -50,3 +50,36 @@ impl<T> Storage<T> for std::io::Result<T> {
         self.map_err(|error| Error::new(SqlState::IO_ERROR, error.to_string()))
     }
 }
+
+/// How the pool's errors look.
+fn pool_error(error: PoolError) -> Error {
+    let code = match &error {
+        PoolError::Damaged { .. } | PoolError::NotAllocated { .. } => SqlState::DATA_CORRUPTED,
+        PoolError::DiskFull { .. } => SqlState::DISK_FULL,
+        PoolError::NoFrame { .. } => SqlState::INSUFFICIENT_RESOURCES,
+        _ => SqlState::IO_ERROR,
+    };
+    Error::new(code, error.to_string())
+}
+
+fn tree_error(error: TreeError) -> Error {
+    match error {
+        TreeError::Pool(error) => pool_error(error),
+        TreeError::EntryTooLarge { .. } => Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, error.to_string()),
+        TreeError::OutOfOrder => Error::internal(error.to_string()),
+        _ => Error::new(SqlState::DATA_CORRUPTED, error.to_string()),
+    }
+}
+
+fn log_error(error: LogError) -> Error {
+    let code = match &error {
+        LogError::Full { .. } => SqlState::DISK_FULL,
+        LogError::InUse { .. } => SqlState::OBJECT_IN_USE,
+        LogError::NewerFormat { .. } => SqlState::FEATURE_NOT_SUPPORTED,
+        LogError::Damaged { .. } | LogError::Missing { .. } | LogError::TooShort { .. } | LogError::NotOurs { .. } => {
+            SqlState::DATA_CORRUPTED
+        }
+        _ => SqlState::IO_ERROR,
+    };
+    Error::new(code, error.to_string())
+}

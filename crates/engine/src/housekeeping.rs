@@ -13,7 +13,7 @@ use homenode_platform::sync::Mutex;
 use homenode_platform::task::{self, Task};
 use homenode_platform::thread::{self, JoinHandle};
 use homenode_platform::wait::WaitEvent;
-use homenode_pool::PageNo;
+use homenode_pool::{Pace, PageNo};
 use homenode_tree::{Header, Tree};
 use homenode_txn::TxnId;
 use std::sync::Arc;
@@ -21,11 +21,16 @@ use std::sync::Arc;
 /// Pause between two rounds of housekeeping. Short enough that undo pages are used again while they are in cache.
 const ROUND_NS: u64 = 5_000_000;
 
+/// A checkpoint in the background takes about this long, so that its writes don't crowd out those of sessions.
+const SPREAD_NS: u64 = 10_000_000_000;
+
 /// What a checkpoint keeps beside the pages: where everything that isn't in a page stood.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct CheckpointState {
     /// Redo begins here.
     pub redo_start: Lsn,
+    /// The log was durable up to here: one that ends earlier has lost something.
+    pub log_end: Lsn,
     /// Root of the catalog's tree.
     pub catalog_root: PageNo,
     /// Next object number.
@@ -43,7 +48,7 @@ pub(crate) struct CheckpointState {
 impl CheckpointState {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::default();
-        for word in [self.redo_start, self.catalog_root, u64::from(self.next_oid), self.next_seq, self.clock] {
+        for word in [self.redo_start, self.log_end, self.catalog_root, u64::from(self.next_oid), self.next_seq, self.clock] {
             out.u64(word);
         }
         out.list(&self.sequences, |(oid, state), out| {
@@ -59,6 +64,7 @@ impl CheckpointState {
         let mut from = Decoder::new(bytes);
         Some(CheckpointState {
             redo_start: from.u64()?,
+            log_end: from.u64()?,
             catalog_root: from.u64()?,
             next_oid: u32::try_from(from.u64()?).ok()?,
             next_seq: from.u64()?,
@@ -165,7 +171,7 @@ fn checkpoint_loop(db: &Arc<Inner>) {
         task::park_timeout(WaitEvent::Sleep, 200_000_000);
         let (redo_start, _) = db.checkpoints.last();
         if !db.closing() && db.log.tail() - redo_start > db.options.checkpoint_log_bytes {
-            if let Err(error) = checkpoint(db) {
+            if let Err(error) = checkpoint_as(db, false, Pace::Spread { duration_ns: SPREAD_NS }) {
                 tracing::error!(%error, "checkpoint failed, tried again later");
             }
         }
@@ -174,23 +180,24 @@ fn checkpoint_loop(db: &Arc<Inner>) {
 
 /// Writes every page that is dirty now and notes where recovery begins. Writers go on meanwhile.
 pub(crate) fn checkpoint(db: &Arc<Inner>) -> Result<()> {
-    checkpoint_as(db, false)
+    checkpoint_as(db, false, Pace::Fast)
 }
 
 /// The checkpoint at the end: nothing goes on any more.
 pub(crate) fn final_checkpoint(db: &Arc<Inner>) -> Result<()> {
-    checkpoint_as(db, true)
+    checkpoint_as(db, true, Pace::Fast)
 }
 
-fn checkpoint_as(db: &Arc<Inner>, last: bool) -> Result<()> {
+fn checkpoint_as(db: &Arc<Inner>, last: bool, pace: Pace) -> Result<()> {
     let _one_at_a_time = db.checkpoints.running.lock();
     let started_ns = clock::now_ns();
     let begin = db.log.tail();
-    db.pool.checkpoint_write(begin).sql()?;
+    db.pool.checkpoint_write(begin, pace).sql()?;
     let redo_start = db.pool.min_rec_lsn().unwrap_or(begin).min(begin);
     let scan_start = redo_start.min(db.txns.oldest_first_lsn());
-    let state = CheckpointState {
+    let mut state = CheckpointState {
         redo_start,
+        log_end: 0,
         catalog_root: db.catalog.tree.root(),
         next_oid: db.catalog.next_oid(),
         next_seq: db.txns.lanes().iter().map(|lane| lane.next()).max().unwrap_or(1),
@@ -199,7 +206,8 @@ fn checkpoint_as(db: &Arc<Inner>, last: bool) -> Result<()> {
         space: db.pool.space_map(),
     };
     // A page that the space map calls free may be in use as far as the durable log knows: make that know better first.
-    db.log.wait_durable(db.log.tail());
+    state.log_end = db.log.tail();
+    db.log.wait_durable(state.log_end);
     control::write(&db.dir, &control::Control::new(scan_start, state.encode(), last)).sql()?;
     db.checkpoints.last_redo_start.store(redo_start, Ordering::Relaxed);
     db.checkpoints.made.fetch_add(1, Ordering::Relaxed);
@@ -216,6 +224,7 @@ mod tests {
     fn a_checkpoint_state_comes_back_and_a_cut_one_does_not() {
         let state = CheckpointState {
             redo_start: 1,
+            log_end: 8,
             catalog_root: 2,
             next_oid: 3,
             next_seq: 4,

@@ -17,7 +17,7 @@ use homenode_log::{self as log, Log, Lsn, control::Control};
 use homenode_platform::sync::Mutex;
 use homenode_platform::thread;
 use homenode_pool::{PAGE_BYTES, PageNo, Pool};
-use homenode_tree::{self as tree, KIND_BULK, KIND_SMO};
+use homenode_tree::{self as tree, KIND_BULK, KIND_SMO, OpCode};
 use homenode_txn::TxnId;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -85,6 +85,7 @@ impl Plan {
         while let Some(record) = reader.next_record().sql()? {
             plan.analyse(record.start, record.kind, record.payload)?;
         }
+        reader.require(plan.state.log_end).sql()?;
         plan.log_end = reader.end();
         Ok(plan)
     }
@@ -129,7 +130,7 @@ impl Plan {
                 for op in ops {
                     if op.is_format() {
                         self.space.push(SpaceChange::Used(op.page_no));
-                    } else if op.is_free() {
+                    } else if op.code == OpCode::Free {
                         self.freed(op.page_no, start);
                     }
                 }
@@ -162,8 +163,8 @@ pub(crate) fn run(dir: &Path, plan: Plan, pool: &Arc<Pool>, log: &Arc<Log>, work
     }
     for change in space {
         match change {
-            SpaceChange::Used(page) => pool.mark_used(page),
-            SpaceChange::Free(page) => pool.mark_free(page),
+            SpaceChange::Used(page) => pool.mark_used(page).sql()?,
+            SpaceChange::Free(page) => pool.mark_free(page).sql()?,
         }
     }
     if records > 0 {
@@ -184,6 +185,11 @@ pub(crate) fn run(dir: &Path, plan: Plan, pool: &Arc<Pool>, log: &Arc<Log>, work
 }
 
 fn redo(dir: &Path, from: Lsn, pool: &Arc<Pool>, freed: &Arc<HashMap<PageNo, Lsn>>, workers: usize) -> Result<()> {
+    // A damaged page is taken for an empty one until the log makes it whole; `Redo::run` fails if it doesn't.
+    pool.set_repair_hook(Some(Box::new(|_, bytes| {
+        bytes.fill(0);
+        true
+    })));
     let failure = Arc::new(Mutex::new(None));
     let threads: Vec<_> = (0..workers)
         .map(|worker| {
@@ -199,6 +205,7 @@ fn redo(dir: &Path, from: Lsn, pool: &Arc<Pool>, freed: &Arc<HashMap<PageNo, Lsn
     for thread in threads {
         thread.join();
     }
+    pool.set_repair_hook(None);
     let failed = failure.lock().take();
     failed.map_or(Ok(()), Err)
 }
@@ -219,8 +226,10 @@ impl Redo<'_> {
             match record.kind {
                 KIND_ROW | KIND_COMPENSATION | KIND_PURGE | KIND_SMO => {
                     let (ops, _) = tree::ops(record.payload).sql()?;
-                    for op in ops.iter().filter(|op| mine(op.page_no) && !self.is_past(op.page_no, record.start)) {
-                        self.apply(op, record.end)?;
+                    for op in &ops {
+                        if mine(op.page_no) && !self.is_past(op.page_no, record.start) {
+                            self.apply(op, record.end)?;
+                        }
                     }
                 }
                 KIND_IMAGES => {
@@ -250,33 +259,17 @@ impl Redo<'_> {
     }
 
     fn apply(&mut self, op: &tree::Op<'_>, lsn: Lsn) -> Result<()> {
-        if op.is_free() {
+        if op.code == OpCode::Free {
             return Ok(());
         }
-        if op.is_format() {
-            self.waiting_for_image.remove(&op.page_no);
-            let mut page = match self.pool.exclusive(op.page_no) {
-                Ok(page) if page.page().lsn() >= lsn => return Ok(()),
-                Ok(page) => page,
-                Err(_) => self.pool.create(op.page_no).sql()?,
-            };
-            page.mark_dirty();
-            tree::redo(&mut page.page_mut(), op).sql()?;
-            page.set_lsn(lsn);
+        let mut page = self.pool.redo_page(op.page_no).sql()?;
+        // A page of zeros: torn in the file, or never written. Only an image or a new beginning makes it usable.
+        if page.page().lsn() == 0 && !op.is_format() {
+            self.waiting_for_image.insert(op.page_no);
             return Ok(());
         }
-        if self.waiting_for_image.contains(&op.page_no) {
-            return Ok(());
-        }
-        let mut page = match self.pool.exclusive(op.page_no) {
-            Ok(page) => page,
-            Err(error) if error.is_damage() => {
-                self.waiting_for_image.insert(op.page_no);
-                return Ok(());
-            }
-            Err(error) => return Err(error).sql(),
-        };
         if page.page().lsn() < lsn {
+            self.waiting_for_image.remove(&op.page_no);
             page.mark_dirty();
             tree::redo(&mut page.page_mut(), op).sql()?;
             page.set_lsn(lsn);
@@ -285,15 +278,13 @@ impl Redo<'_> {
     }
 
     fn install(&mut self, page_no: PageNo, image: &[u8]) -> Result<()> {
-        let mut page = match self.pool.exclusive(page_no) {
-            Ok(_) => return Ok(()),
-            Err(error) if error.is_damage() => self.pool.create(page_no).sql()?,
-            Err(error) => return Err(error).sql(),
-        };
-        page.mark_dirty();
-        page.page_mut().write_bytes(0, image);
-        self.waiting_for_image.remove(&page_no);
-        tracing::warn!(page_no, "a torn page was repaired from the log");
+        let mut page = self.pool.redo_page(page_no).sql()?;
+        if page.page().lsn() == 0 {
+            page.mark_dirty();
+            page.page_mut().write_bytes(0, image);
+            self.waiting_for_image.remove(&page_no);
+            tracing::warn!(page_no, "a page that was torn or never written was made whole from the log");
+        }
         Ok(())
     }
 }

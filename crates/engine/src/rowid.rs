@@ -45,7 +45,7 @@ impl RowIds {
         let mut cursor = tree.cursor();
         cursor.seek(Bound::Excluded(&end), Direction::Backward);
         while let Some(leaf) = cursor.next_leaf(tree).sql()? {
-            let Some(last) = leaf.slots().last() else { continue };
+            let Some(last) = leaf.count().checked_sub(1) else { continue };
             let mut key = Vec::new();
             leaf.key(last, &mut key);
             let number = key.try_into().map(u64::from_be_bytes).ok();

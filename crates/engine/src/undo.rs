@@ -191,7 +191,7 @@ impl UndoLog {
 
     /// Sees to it that a record of `payload` bytes of key and old value finds room. May wait for a page, so the caller holds
     /// no latch.
-    pub fn ensure_room(&self, pool: &Pool, lane: usize, log_tail: u64, payload: usize) -> Result<()> {
+    pub fn ensure_room(&self, pool: &Pool, lane: usize, payload: usize) -> Result<()> {
         if payload + RECORD_OVERHEAD + FIRST_OFFSET > PAGE_BYTES {
             return Err(Error::internal("an undo record larger than a page"));
         }
@@ -209,8 +209,6 @@ impl UndoLog {
         // Allocating may wait for a frame: not while the lane's mutex is held.
         let mut page = pool.allocate_unlogged(lane).sql()?;
         page.page_mut().write_u8(PAGE_TYPE_OFFSET, PAGE_TYPE_UNDO);
-        // Records of the page's earlier life must not be applied to it after a crash.
-        page.set_lsn(log_tail);
         let page_no = page.page_no();
         assert_ne!(page_no, NO_PAGE);
         drop(page);

@@ -12,7 +12,7 @@ use crate::session::{Isolation, Session};
 use crate::stats::Counter;
 use crate::undo::{UndoKind, UndoRecord};
 use homenode_pool::PAGE_BYTES;
-use homenode_tree::{Header, LeafMut, MAX_ENTRY_BYTES, Tree};
+use homenode_tree::{Diff, Header, LeafMut, MAX_ENTRY_BYTES, Tree, entry_bytes};
 use homenode_txn::{State, TxnId, is_tombstone};
 use homenode_types::Value;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl Session {
             let leaf = tree.leaf_exclusive(key).sql()?;
             match leaf.find(key) {
                 Err(slot) => {
-                    if !leaf.fits(key.len(), value.len()) {
+                    if !leaf.fits(key, value.len()) {
                         drop(leaf);
                         self.make_room(tree, key, value.len())?;
                         continue;
@@ -336,17 +336,18 @@ impl Session {
         old_bytes.clear();
         let mut record = self.undo_record(tree, kind, leaf.header(slot), key);
         if let Some(value) = value {
-            let old = leaf.value(slot);
-            let (prefix, suffix) = common_ends(old, value);
-            old_bytes.extend_from_slice(&old[prefix..old.len() - suffix]);
-            record.diff_offset = prefix as u16;
-            record.diff_new_len = (value.len() - prefix - suffix) as u16;
+            let diff = Diff::between(leaf.value(slot), value);
+            old_bytes.extend_from_slice(diff.before(leaf.value(slot)));
+            record.diff_offset = diff.offset as u16;
+            record.diff_new_len = diff.new_len as u16;
         }
         let record = UndoRecord { old_bytes: &old_bytes, ..record };
         let result = self.change(leaf, record, |leaf, undo, op| {
             let header = Header { writer, undo };
             match value {
-                Some(value) => leaf.plan_update(slot, header, value, op),
+                Some(value) => {
+                    leaf.plan_update(slot, header, value, op);
+                }
                 None => leaf.plan_set_header(slot, header, op),
             }
         });
@@ -381,7 +382,7 @@ impl Session {
 
     fn ensure_undo_room(&mut self, payload: usize) -> Result<()> {
         let lane = &self.db.lanes[self.lane];
-        lane.undo.ensure_room(&self.db.pool, self.lane, self.db.log.tail(), payload.min(PAGE_BYTES / 2))
+        lane.undo.ensure_room(&self.db.pool, self.lane, payload.min(PAGE_BYTES / 2))
     }
 
     fn make_room(&mut self, tree: &Tree, key: &[u8], value_len: usize) -> Result<()> {
@@ -426,17 +427,8 @@ fn key_changes(table: &Table, old_row: &[u8], new_row: &[u8]) -> bool {
     primary_key.columns.iter().any(|&column| table.layout.column(old_row, column) != table.layout.column(new_row, column))
 }
 
-/// Lengths of what two byte strings have in common at the start and, beyond that, at the end.
-fn common_ends(a: &[u8], b: &[u8]) -> (usize, usize) {
-    let shorter = a.len().min(b.len());
-    let prefix = a.iter().zip(b).take_while(|(x, y)| x == y).count();
-    let rest = shorter - prefix;
-    let suffix = a.iter().rev().zip(b.iter().rev()).take(rest).take_while(|(x, y)| x == y).count();
-    (prefix, suffix)
-}
-
 fn check_entry_size(key: &[u8], value: &[u8]) -> Result<()> {
-    let bytes = key.len() + value.len();
+    let bytes = entry_bytes(key.len(), value.len());
     if bytes <= MAX_ENTRY_BYTES {
         return Ok(());
     }
@@ -463,22 +455,4 @@ fn duplicate(table: &Table, constraint: &str, columns: &[usize], row: &[u8]) -> 
     .with_detail(format!("Key ({})=({}) already exists.", names.join(", "), String::from_utf8_lossy(&text)))
     .with_table(&table.schema, &table.name)
     .with_constraint(constraint)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn common_ends_never_overlap() {
-        for (a, b, expected) in [
-            ("abc", "abc", (3, 0)),
-            ("abc", "abbc", (2, 1)),
-            ("aaaa", "aa", (2, 0)),
-            ("", "x", (0, 0)),
-            ("xay", "xby", (1, 1)),
-        ] {
-            assert_eq!(common_ends(a.as_bytes(), b.as_bytes()), expected);
-        }
-    }
 }
