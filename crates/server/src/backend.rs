@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use homenode_types::Result;
+use homenode_types::{Error, Result};
 
 /// Where a session's answers go.
 pub trait Output {
@@ -66,8 +66,8 @@ pub trait Session: 'static {
     /// Appends ParameterStatus messages for the settings that the session knows.
     fn parameter_status(&self, out: &mut Vec<u8>);
 
-    /// Runs the statements of `text` and appends their answers, up to but without ReadyForQuery.
-    fn simple(&mut self, text: &str, out: &mut dyn Output) -> Result<Outcome>;
+    /// Runs the statements of `text` and appends their answers, errors among them, up to but without ReadyForQuery.
+    fn simple(&mut self, text: &str, out: &mut dyn Output) -> Outcome;
 
     /// Prepares `text` under `name`. A parameter type of 0 is to be inferred.
     fn parse(&mut self, name: &str, text: &str, parameter_types: &[u32]) -> Result<()>;
@@ -83,10 +83,10 @@ pub trait Session: 'static {
     ) -> Result<()>;
 
     /// Appends ParameterDescription and RowDescription or NoData.
-    fn describe_statement(&mut self, name: &str, out: &mut Vec<u8>) -> Result<()>;
+    fn describe_statement(&mut self, name: &str, out: &mut dyn Output) -> Result<()>;
 
     /// Appends RowDescription or NoData.
-    fn describe_portal(&mut self, name: &str, out: &mut Vec<u8>) -> Result<()>;
+    fn describe_portal(&mut self, name: &str, out: &mut dyn Output) -> Result<()>;
 
     /// Runs a portal and appends at most `max_rows` rows (0: all), then CommandComplete, PortalSuspended or
     /// EmptyQueryResponse.
@@ -98,21 +98,25 @@ pub trait Session: 'static {
     /// Forgets a portal; an unknown name is no error.
     fn close_portal(&mut self, name: &str);
 
-    /// Tells that a message failed, so the open transaction has.
+    /// Tells that a message could not be read, so that the open transaction has failed. (What the other methods return
+    /// as an error, the session knows by itself.)
     fn failed(&mut self);
 
     /// The end of a row of messages: ends a transaction that they opened by themselves.
-    fn sync(&mut self, out: &mut dyn Output) -> Result<()>;
+    fn sync(&mut self) -> Result<()>;
 
-    /// More bytes of a running COPY.
+    /// More bytes of a running COPY. Its error is to be handed to [`Session::copy_error`].
     fn copy_data(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// All rows of a running COPY are there: appends CommandComplete and goes on with the statements after it, which
-    /// may be a COPY again.
-    fn copy_done(&mut self, out: &mut dyn Output) -> Result<Outcome>;
+    /// All rows of a running COPY are there: appends CommandComplete or an error and, in a simple query, goes on with the
+    /// statements after it, which may be a COPY again.
+    fn copy_done(&mut self, out: &mut dyn Output) -> Outcome;
 
-    /// The client gave up a running COPY; returns what it failed with (`57014`).
-    fn copy_fail(&mut self, reason: &str) -> homenode_types::Error;
+    /// The client gave up a running COPY, for `reason`: appends the error (`57014`).
+    fn copy_fail(&mut self, reason: &str, out: &mut dyn Output) -> Outcome;
+
+    /// A running COPY failed: appends the error.
+    fn copy_error(&mut self, error: Error, out: &mut dyn Output) -> Outcome;
 
     /// `I` outside a transaction, `T` in one, `E` in one that failed.
     fn transaction_status(&self) -> u8;

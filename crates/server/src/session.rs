@@ -16,6 +16,8 @@ use crate::wire::{self, Fields, Frame, Severity};
 
 /// Messages answered in one go before the worker's other tasks get a turn.
 const MESSAGES_PER_SLICE: usize = 256;
+/// Length of ReadyForQuery.
+const READY_BYTES: usize = 6;
 
 /// What follows a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,6 +128,12 @@ impl<B: Backend> Session<B> {
             self.over = true;
         }
         if shared.is_stopping() && channel.peer() != Peer::Gone {
+            if wire::has_fatal(&self.answers) {
+                // A statement that the stop interrupted has said so already; nothing follows that.
+                self.told = true;
+                let end = self.answers.len() - if self.answers_end_in_ready() { READY_BYTES } else { 0 };
+                self.answers.truncate(end);
+            }
             self.fatal(&shutting_down());
         }
         if self.over {
@@ -239,19 +247,19 @@ impl<B: Backend> Session<B> {
             return Next::End;
         }
         wire::error_response(&mut self.answers, Severity::Error, error);
-        let copying = self.copying.take();
+        match tag {
+            b'Q' | b'F' | b'S' => self.ready(),
+            _ => self.skipping = true,
+        }
+        Next::Message
+    }
+
+    /// The error of a message that could not be read: the backend has to hear of it.
+    fn unreadable(&mut self, error: Error) -> Error {
         if let Some(open) = &mut self.open {
             open.backend.failed();
         }
-        if tag == b'Q' || tag == b'F' || copying == Some(Copying::Simple) {
-            self.ready();
-        } else {
-            self.skipping = tag != b'S';
-            if tag == b'S' {
-                self.ready();
-            }
-        }
-        Next::Message
+        error
     }
 
     fn ready(&mut self) {
@@ -266,20 +274,23 @@ impl<B: Backend> Session<B> {
         }
         match tag {
             b'Q' => self.simple(body, channel),
-            b'P' => self.parse(body),
-            b'B' => self.bind(body),
-            b'D' => self.describe(body),
+            b'P' => self.parse(body, channel),
+            b'B' => self.bind(body, channel),
+            b'D' => self.describe(body, channel),
             b'E' => self.execute(body, channel),
-            b'C' => self.close(body),
+            b'C' => self.close(body, channel),
             b'S' => self.sync(channel),
             b'H' => {
                 channel.send_all(&mut self.answers);
                 Ok(())
             }
-            b'F' => Err(Error::unsupported("the function call message")),
+            b'F' => Err(self.unreadable(Error::unsupported("the function call message"))),
             // The rest of a COPY that failed: the client had sent it before it could know.
             b'd' | b'c' | b'f' => Ok(()),
-            _ => Err(Error::new(SqlState::PROTOCOL_VIOLATION, format!("unexpected message type {tag}"))),
+            _ => {
+                let message = format!("unexpected message type {tag}");
+                Err(self.unreadable(Error::new(SqlState::PROTOCOL_VIOLATION, message)))
+            }
         }
     }
 
@@ -291,11 +302,9 @@ impl<B: Backend> Session<B> {
     }
 
     fn simple(&mut self, body: &[u8], channel: &Channel) -> Result<()> {
-        let mut fields = Fields::new(body);
-        let text = fields.text()?;
-        fields.end()?;
+        let text = read_query(body).map_err(|error| self.unreadable(error))?;
         let (backend, mut answers) = self.backend(channel)?;
-        let outcome = backend.simple(text, &mut answers)?;
+        let outcome = backend.simple(text, &mut answers);
         self.after_simple(outcome, channel);
         Ok(())
     }
@@ -310,81 +319,46 @@ impl<B: Backend> Session<B> {
         }
     }
 
-    fn parse(&mut self, body: &[u8]) -> Result<()> {
-        let mut fields = Fields::new(body);
-        let (name, text) = (fields.text()?, fields.text()?);
-        let count = fields.count(4)?;
-        let types = (0..count).map(|_| fields.i32().map(|oid| oid as u32)).collect::<Result<Vec<u32>>>()?;
-        fields.end()?;
-        let open = self.open.as_mut().ok_or_else(|| Error::internal("no session"))?;
-        open.backend.parse(name, text, &types)?;
+    fn parse(&mut self, body: &[u8], channel: &Channel) -> Result<()> {
+        let Parse { name, text, types } = Parse::read(body).map_err(|error| self.unreadable(error))?;
+        self.backend(channel)?.0.parse(name, text, &types)?;
         wire::complete(&mut self.answers, b'1');
         Ok(())
     }
 
-    fn bind(&mut self, body: &[u8]) -> Result<()> {
-        let mut fields = Fields::new(body);
-        let (portal, statement) = (fields.text()?, fields.text()?);
-        let parameter_formats = Formats::read(&mut fields)?;
-        let count = fields.count(4)?;
+    fn bind(&mut self, body: &[u8], channel: &Channel) -> Result<()> {
         // Statements have few parameters; those with many pay for a list on the heap.
         let mut few = [None; 16];
-        let mut many;
-        let parameters: &mut [Option<&[u8]>] = if count <= few.len() {
-            &mut few[..count]
-        } else {
-            many = vec![None; count];
-            &mut many
-        };
-        for parameter in parameters.iter_mut() {
-            *parameter = fields.sized()?;
-        }
-        let result_formats = Formats::read(&mut fields)?;
-        fields.end()?;
-        let open = self.open.as_mut().ok_or_else(|| Error::internal("no session"))?;
-        open.backend.bind(portal, statement, parameter_formats.list(), parameters, result_formats.list())?;
+        let mut many = Vec::new();
+        let bind = Bind::read(body, &mut few, &mut many).map_err(|error| self.unreadable(error))?;
+        let (formats, result_formats) = (bind.parameter_formats.list(), bind.result_formats.list());
+        self.backend(channel)?.0.bind(bind.portal, bind.statement, formats, bind.parameters, result_formats)?;
         wire::complete(&mut self.answers, b'2');
         Ok(())
     }
 
-    fn describe(&mut self, body: &[u8]) -> Result<()> {
-        let (kind, name) = Self::named(body)?;
-        let open = self.open.as_mut().ok_or_else(|| Error::internal("no session"))?;
-        match kind {
-            b'S' => open.backend.describe_statement(name, &mut self.answers),
-            b'P' => open.backend.describe_portal(name, &mut self.answers),
-            _ => Err(Error::new(SqlState::PROTOCOL_VIOLATION, format!("invalid DESCRIBE message subtype {kind}"))),
+    fn describe(&mut self, body: &[u8], channel: &Channel) -> Result<()> {
+        let (named, name) = read_named(body, "DESCRIBE").map_err(|error| self.unreadable(error))?;
+        let (backend, mut answers) = self.backend(channel)?;
+        match named {
+            Named::Statement => backend.describe_statement(name, &mut answers),
+            Named::Portal => backend.describe_portal(name, &mut answers),
         }
     }
 
-    fn close(&mut self, body: &[u8]) -> Result<()> {
-        let (kind, name) = Self::named(body)?;
-        let open = self.open.as_mut().ok_or_else(|| Error::internal("no session"))?;
-        match kind {
-            b'S' => open.backend.close_statement(name),
-            b'P' => open.backend.close_portal(name),
-            _ => {
-                let message = format!("invalid CLOSE message subtype {kind}");
-                return Err(Error::new(SqlState::PROTOCOL_VIOLATION, message));
-            }
+    fn close(&mut self, body: &[u8], channel: &Channel) -> Result<()> {
+        let (named, name) = read_named(body, "CLOSE").map_err(|error| self.unreadable(error))?;
+        let (backend, _) = self.backend(channel)?;
+        match named {
+            Named::Statement => backend.close_statement(name),
+            Named::Portal => backend.close_portal(name),
         }
         wire::complete(&mut self.answers, b'3');
         Ok(())
     }
 
-    fn named(body: &[u8]) -> Result<(u8, &str)> {
-        let mut fields = Fields::new(body);
-        let named = (fields.u8()?, fields.text()?);
-        fields.end()?;
-        Ok(named)
-    }
-
     fn execute(&mut self, body: &[u8], channel: &Channel) -> Result<()> {
-        let mut fields = Fields::new(body);
-        let (portal, max_rows) = (fields.text()?, fields.i32()?);
-        fields.end()?;
-        // The manual has zero for "no limit"; PostgreSQL takes a negative count for the same.
-        let max_rows = u32::try_from(max_rows).unwrap_or(0);
+        let (portal, max_rows) = read_execute(body).map_err(|error| self.unreadable(error))?;
         let (backend, mut answers) = self.backend(channel)?;
         if backend.execute(portal, max_rows, &mut answers)? == Outcome::CopyIn {
             self.copying = Some(Copying::Extended);
@@ -395,36 +369,117 @@ impl<B: Backend> Session<B> {
 
     fn sync(&mut self, channel: &Channel) -> Result<()> {
         self.skipping = false;
-        let (backend, mut answers) = self.backend(channel)?;
-        backend.sync(&mut answers)?;
+        self.backend(channel)?.0.sync()?;
         self.ready();
         Ok(())
     }
 
     fn copy_message(&mut self, copying: Copying, tag: u8, body: &[u8], channel: &Channel) -> Result<()> {
         let (backend, mut answers) = self.backend(channel)?;
-        match tag {
-            b'd' => backend.copy_data(body),
-            b'c' => {
-                let outcome = backend.copy_done(&mut answers)?;
-                self.copying = None;
-                match copying {
-                    Copying::Simple => self.after_simple(outcome, channel),
-                    Copying::Extended => {}
-                }
-                Ok(())
-            }
-            b'f' => Err(backend.copy_fail(Fields::new(body).text()?)),
+        let outcome = match tag {
+            b'd' => match backend.copy_data(body) {
+                Ok(()) => return Ok(()),
+                Err(error) => backend.copy_error(error, &mut answers),
+            },
+            b'c' => backend.copy_done(&mut answers),
+            b'f' => match Fields::new(body).text() {
+                Ok(reason) => backend.copy_fail(reason, &mut answers),
+                Err(error) => backend.copy_error(error, &mut answers),
+            },
             // Sent by clients that don't know yet that this statement is a COPY (the manual: ignored).
-            b'H' | b'S' => Ok(()),
+            b'H' | b'S' => return Ok(()),
             _ => {
-                // The message gives up the COPY; the session can go on after it.
-                backend.copy_fail("another message arrived");
                 let message = format!("unexpected message type 0x{tag:02X} during COPY from stdin");
-                Err(Error::new(SqlState::PROTOCOL_VIOLATION, message))
+                backend.copy_error(Error::new(SqlState::PROTOCOL_VIOLATION, message), &mut answers)
             }
+        };
+        self.copying = None;
+        match copying {
+            Copying::Simple => self.after_simple(outcome, channel),
+            Copying::Extended => self.skipping = wire::last_tag(&self.answers) == Some(b'E'),
         }
+        Ok(())
     }
+}
+
+fn read_query(body: &[u8]) -> Result<&str> {
+    let mut fields = Fields::new(body);
+    let text = fields.text()?;
+    fields.end()?;
+    Ok(text)
+}
+
+struct Parse<'a> {
+    name: &'a str,
+    text: &'a str,
+    types: Vec<u32>,
+}
+
+impl<'a> Parse<'a> {
+    fn read(body: &'a [u8]) -> Result<Parse<'a>> {
+        let mut fields = Fields::new(body);
+        let (name, text) = (fields.text()?, fields.text()?);
+        let count = fields.count(4)?;
+        let types = (0..count).map(|_| fields.i32().map(|oid| oid as u32)).collect::<Result<Vec<u32>>>()?;
+        fields.end()?;
+        Ok(Parse { name, text, types })
+    }
+}
+
+struct Bind<'a, 'b> {
+    portal: &'a str,
+    statement: &'a str,
+    parameter_formats: Formats,
+    parameters: &'b [Option<&'a [u8]>],
+    result_formats: Formats,
+}
+
+impl<'a, 'b> Bind<'a, 'b> {
+    /// Reads the message; the parameters go into `few` if they fit, else into `many`.
+    fn read(body: &'a [u8], few: &'b mut [Option<&'a [u8]>; 16], many: &'b mut Vec<Option<&'a [u8]>>) -> Result<Self> {
+        let mut fields = Fields::new(body);
+        let (portal, statement) = (fields.text()?, fields.text()?);
+        let parameter_formats = Formats::read(&mut fields)?;
+        let count = fields.count(4)?;
+        let parameters = if count <= few.len() {
+            &mut few[..count]
+        } else {
+            many.resize(count, None);
+            many.as_mut_slice()
+        };
+        for parameter in parameters.iter_mut() {
+            *parameter = fields.sized()?;
+        }
+        let result_formats = Formats::read(&mut fields)?;
+        fields.end()?;
+        Ok(Bind { portal, statement, parameter_formats, parameters, result_formats })
+    }
+}
+
+/// What Describe and Close name.
+enum Named {
+    Statement,
+    Portal,
+}
+
+fn read_named<'a>(body: &'a [u8], message: &str) -> Result<(Named, &'a str)> {
+    let mut fields = Fields::new(body);
+    let (kind, name) = (fields.u8()?, fields.text()?);
+    fields.end()?;
+    match kind {
+        b'S' => Ok((Named::Statement, name)),
+        b'P' => Ok((Named::Portal, name)),
+        _ => Err(Error::new(SqlState::PROTOCOL_VIOLATION, format!("invalid {message} message subtype {kind}"))),
+    }
+}
+
+/// The portal and the most rows to return, 0 for all.
+fn read_execute(body: &[u8]) -> Result<(&str, u32)> {
+    let mut fields = Fields::new(body);
+    let (portal, max_rows) = (fields.text()?, fields.i32()?);
+    fields.end()?;
+    // The manual has zero for "no limit"; PostgreSQL takes a negative count for the same.
+    Ok((portal, u32::try_from(max_rows).unwrap_or(0)))
 }
 
 /// Formats of a Bind message; few enough not to need the heap.

@@ -232,6 +232,27 @@ pub(crate) fn error_response(out: &mut Vec<u8>, severity: Severity, error: &Erro
     });
 }
 
+/// The messages in a buffer of whole ones.
+fn messages(buffer: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    let mut rest = buffer;
+    std::iter::from_fn(move || {
+        let length = u32::from_be_bytes(*rest.get(1..)?.first_chunk()?) as usize;
+        let (message, after) = rest.split_at_checked(1 + length)?;
+        rest = after;
+        Some((message[0], &message[5..]))
+    })
+}
+
+/// The tag of the last message in a buffer of whole ones.
+pub(crate) fn last_tag(buffer: &[u8]) -> Option<u8> {
+    messages(buffer).last().map(|(tag, _)| tag)
+}
+
+/// Whether a buffer of whole messages has an error in it that ends the session.
+pub(crate) fn has_fatal(buffer: &[u8]) -> bool {
+    messages(buffer).any(|(tag, body)| tag == b'E' && body.starts_with(b"SFATAL\0"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,6 +293,17 @@ mod tests {
         let error = utf8(b"ab\xe2\x28").unwrap_err();
         assert_eq!(error.code, SqlState::CHARACTER_NOT_IN_REPERTOIRE);
         assert_eq!(error.message, "invalid byte sequence for encoding \"UTF8\": 0xe2");
+    }
+
+    #[test]
+    fn messages_are_found_in_a_buffer() {
+        let mut out = Vec::new();
+        assert_eq!((last_tag(&out), has_fatal(&out)), (None, false));
+        error_response(&mut out, Severity::Error, &Error::internal("a"));
+        assert_eq!((last_tag(&out), has_fatal(&out)), (Some(b'E'), false));
+        error_response(&mut out, Severity::Fatal, &Error::internal("b"));
+        ready_for_query(&mut out, b'I');
+        assert_eq!((last_tag(&out), has_fatal(&out)), (Some(b'Z'), true));
     }
 
     #[test]

@@ -148,6 +148,16 @@ impl DoubleSession {
     }
 }
 
+impl DoubleSession {
+    fn refuse(&mut self, error: &Error, out: &mut dyn Output) -> Outcome {
+        self.failed();
+        let severity = if error.code == SqlState::ADMIN_SHUTDOWN { "FATAL" } else { "ERROR" };
+        let fields = format!("S{severity}\0C{}\0M{}\0\0", error.code, error.message);
+        put(out.buffer(), b'E', fields.as_bytes());
+        Outcome::Done
+    }
+}
+
 impl Session for DoubleSession {
     fn process_id(&self) -> u32 {
         self.number
@@ -158,8 +168,8 @@ impl Session for DoubleSession {
     fn parameter_status(&self, out: &mut Vec<u8>) {
         put(out, b'S', b"server_version\x0016.0\0");
     }
-    fn simple(&mut self, text: &str, out: &mut dyn Output) -> Result<Outcome> {
-        self.run(text, out)
+    fn simple(&mut self, text: &str, out: &mut dyn Output) -> Outcome {
+        self.run(text, out).unwrap_or_else(|error| self.refuse(&error, out))
     }
     fn parse(&mut self, _name: &str, text: &str, _parameter_types: &[u32]) -> Result<()> {
         self.statement = text.to_owned();
@@ -168,13 +178,13 @@ impl Session for DoubleSession {
     fn bind(&mut self, _: &str, _: &str, _: &[i16], _: &[Option<&[u8]>], _: &[i16]) -> Result<()> {
         Ok(())
     }
-    fn describe_statement(&mut self, _name: &str, out: &mut Vec<u8>) -> Result<()> {
-        put(out, b't', &[0, 0]);
-        put(out, b'n', &[]);
+    fn describe_statement(&mut self, _name: &str, out: &mut dyn Output) -> Result<()> {
+        put(out.buffer(), b't', &[0, 0]);
+        put(out.buffer(), b'n', &[]);
         Ok(())
     }
-    fn describe_portal(&mut self, _name: &str, out: &mut Vec<u8>) -> Result<()> {
-        put(out, b'n', &[]);
+    fn describe_portal(&mut self, _name: &str, out: &mut dyn Output) -> Result<()> {
+        put(out.buffer(), b'n', &[]);
         Ok(())
     }
     fn execute(&mut self, _portal: &str, _max_rows: u32, out: &mut dyn Output) -> Result<Outcome> {
@@ -189,7 +199,7 @@ impl Session for DoubleSession {
             self.status = b'E';
         }
     }
-    fn sync(&mut self, _out: &mut dyn Output) -> Result<()> {
+    fn sync(&mut self) -> Result<()> {
         Ok(())
     }
     fn copy_data(&mut self, bytes: &[u8]) -> Result<()> {
@@ -199,14 +209,16 @@ impl Session for DoubleSession {
         self.seen.copied_bytes.fetch_add(bytes.len(), Ordering::SeqCst);
         Ok(())
     }
-    fn copy_done(&mut self, out: &mut dyn Output) -> Result<Outcome> {
+    fn copy_done(&mut self, out: &mut dyn Output) -> Outcome {
         self.copying = false;
         put(out.buffer(), b'C', b"COPY\0");
-        Ok(Outcome::Done)
+        Outcome::Done
     }
-    fn copy_fail(&mut self, reason: &str) -> Error {
-        self.copying = false;
-        Error::new(SqlState::QUERY_CANCELED, format!("COPY from stdin failed: {reason}"))
+    fn copy_fail(&mut self, reason: &str, out: &mut dyn Output) -> Outcome {
+        self.refuse(&Error::new(SqlState::QUERY_CANCELED, reason), out)
+    }
+    fn copy_error(&mut self, error: Error, out: &mut dyn Output) -> Outcome {
+        self.refuse(&error, out)
     }
     fn transaction_status(&self) -> u8 {
         self.status
