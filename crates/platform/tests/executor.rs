@@ -210,6 +210,16 @@ fn mutex_excludes_coroutines_and_threads() {
 }
 
 #[test]
+fn a_failed_try_lock_leaves_the_mutex_locked() {
+    let mutex = Mutex::new(());
+    let guard = mutex.lock();
+    assert!(mutex.try_lock().is_none());
+    assert!(mutex.try_lock().is_none());
+    drop(guard);
+    assert!(mutex.try_lock().is_some());
+}
+
+#[test]
 fn dropping_an_executor_unwinds_what_is_parked() {
     let (executor, _) = executor();
     let held = Rc::new(());

@@ -101,6 +101,11 @@ pub mod thread {
         machine::cpus()
     }
 
+    /// The CPU that the calling thread runs on: each virtual thread has one, in turn.
+    pub fn current_cpu() -> usize {
+        machine::current().thread % machine::cpus()
+    }
+
     /// Does nothing: the simulated machine has no placement yet.
     ///
     /// # Errors
