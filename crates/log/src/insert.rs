@@ -42,7 +42,8 @@ const FREE: Lsn = 0;
 pub(crate) struct Slot {
     /// [`FREE`], or a lower bound of the record that is being inserted.
     bound: AtomicU64,
-    /// The last durable mark that a record of this slot carried. Written by the slot's holder.
+    /// The last durable mark that a record of this slot carried, at first where this life of the
+    /// log began. Written by the slot's holder.
     pub(crate) marked: AtomicU64,
     /// Records inserted. Written by the slot's holder.
     records: AtomicU64,
@@ -64,8 +65,9 @@ pub(crate) struct Insertion<'a> {
 impl Slots {
     pub(crate) fn new(slots: usize, tail: Lsn) -> Slots {
         assert!(tail > FREE && slots > 0);
-        let slot =
-            || CachePadded(Slot { bound: AtomicU64::new(FREE), marked: AtomicU64::new(0), records: AtomicU64::new(0) });
+        let slot = || {
+            CachePadded(Slot { bound: AtomicU64::new(FREE), marked: AtomicU64::new(tail), records: AtomicU64::new(0) })
+        };
         Slots { tail: CachePadded(AtomicU64::new(tail)), slots: (0..slots).map(|_| slot()).collect() }
     }
 

@@ -257,10 +257,10 @@ impl Log {
     fn reserve(&self, lane: usize, bytes: u64) -> Insertion<'_> {
         let shared = &*self.shared;
         // Before a slot is taken: a task that parks with one makes others look for theirs.
-        if shared.has_room(shared.slots.tail() + bytes)
-            && let Some(insertion) = shared.slots.reserve(lane, bytes)
-        {
-            return insertion;
+        if shared.has_room(shared.slots.tail() + bytes) {
+            if let Some(insertion) = shared.slots.reserve(lane, bytes) {
+                return insertion;
+            }
         }
         self.reserve_slowly(lane, bytes)
     }

@@ -51,6 +51,12 @@ fn copy_words(words: &[AtomicU64], out: &mut [u8]) {
     }
 }
 
+/// A chunk of 8 bytes as a word.
+#[inline]
+fn word_of(chunk: &[u8]) -> u64 {
+    u64::from_le_bytes(*chunk.first_chunk().expect("chunks of 8 bytes"))
+}
+
 /// Writes bytes of any length one after the other into whole words.
 pub(crate) struct RingWriter<'a> {
     words: &'a [AtomicU64],
@@ -78,13 +84,13 @@ impl RingWriter<'_> {
     /// Appends bytes.
     #[inline]
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
-        let (chunks, rest) = bytes.as_chunks::<8>();
+        let (whole, rest) = bytes.split_at(bytes.len() - bytes.len() % 8);
         if self.pending_bytes == 0 {
-            self.aligned(chunks);
+            self.aligned(whole);
         } else {
             let shift = self.pending_bytes * 8;
-            for chunk in chunks {
-                let word = u64::from_le_bytes(*chunk);
+            for chunk in whole.chunks_exact(8) {
+                let word = word_of(chunk);
                 self.store(self.pending | word << shift);
                 self.pending = word >> (64 - shift);
             }
@@ -93,16 +99,16 @@ impl RingWriter<'_> {
     }
 
     #[inline]
-    fn aligned(&mut self, chunks: &[[u8; 8]]) {
-        let before_wrap = chunks.len().min(self.words.len() - self.at);
-        let (first, second) = chunks.split_at(before_wrap);
-        for (word, chunk) in self.words[self.at..].iter().zip(first) {
-            word.store(u64::from_le_bytes(*chunk), Relaxed);
+    fn aligned(&mut self, whole: &[u8]) {
+        let before_wrap = whole.len().min((self.words.len() - self.at) * 8);
+        let (first, second) = whole.split_at(before_wrap);
+        for (word, chunk) in self.words[self.at..].iter().zip(first.chunks_exact(8)) {
+            word.store(word_of(chunk), Relaxed);
         }
-        for (word, chunk) in self.words.iter().zip(second) {
-            word.store(u64::from_le_bytes(*chunk), Relaxed);
+        for (word, chunk) in self.words.iter().zip(second.chunks_exact(8)) {
+            word.store(word_of(chunk), Relaxed);
         }
-        self.at = (self.at + chunks.len()) & (self.words.len() - 1);
+        self.at = (self.at + whole.len() / 8) & (self.words.len() - 1);
     }
 
     /// Appends fewer than 8 bytes.

@@ -271,17 +271,14 @@ impl Stream {
         let mut lsn = from;
         while lsn < limit {
             let window = self.peek(lsn, CHUNK)?;
-            let words = window.as_chunks::<8>().0;
-            if words.is_empty() {
+            let words = window.len() / 8;
+            if words == 0 {
                 return Ok(None);
             }
             // A header starts with its own position: nearly every other place is passed by at once.
-            let looks_right = |(n, word): (usize, &[u8; 8])| {
-                let here = lsn + 8 * n as u64;
-                (u64::from_le_bytes(*word) == here).then_some(here)
-            };
-            match words.iter().enumerate().find_map(looks_right) {
-                None => lsn += 8 * words.len() as u64,
+            let here = (lsn..).step_by(8).zip(window.chunks_exact(8)).find(|(here, word)| *word == here.to_le_bytes());
+            match here.map(|(here, _)| here) {
+                None => lsn += 8 * words as u64,
                 Some(here) => {
                     if let Some((_, mark)) = self.record_at(here)? {
                         return Ok((here < limit).then_some(Found { lsn: here, mark }));

@@ -141,9 +141,8 @@ impl Supply {
         self.sleeper.adopt();
         while !self.stop.load(Ordering::Relaxed) {
             // Cleared before the work, so that a demand made meanwhile is looked at again.
-            let truncate_to = self.truncate_to.swap(0, Ordering::Relaxed);
             let wanted_end = self.wanted_end.swap(0, Ordering::Relaxed);
-            self.drop_old(truncate_to);
+            self.drop_old();
             let satisfied = self.prepare_up_to(wanted_end, &progress);
             self.attempts.fetch_add(1, Ordering::AcqRel);
             self.crowd.release();
@@ -170,7 +169,11 @@ impl Supply {
     fn prepare_up_to(&self, wanted_end: Lsn, progress: &impl Fn()) -> bool {
         while self.is_short(wanted_end) && !self.stop.load(Ordering::Relaxed) {
             match self.prepare_next() {
-                Ok(()) => progress(),
+                Ok(()) => {
+                    progress();
+                    // Between any two, so that a log that grows without a pause is truncated too.
+                    self.drop_old();
+                }
                 Err(error) => {
                     // Whatever it is: nothing that was acknowledged is concerned, the attempt is
                     // repeated on demand, and the view shows why.
@@ -210,8 +213,9 @@ impl Supply {
         Ok(())
     }
 
-    /// Takes segments that end at or before `lsn` out of the log, the oldest first.
-    fn drop_old(&self, lsn: Lsn) {
+    /// Takes segments that are not needed any more out of the log, the oldest first.
+    fn drop_old(&self) {
+        let lsn = self.truncate_to.swap(0, Ordering::Relaxed);
         loop {
             let (start, bytes) = {
                 let shelf = self.shelf.lock();
