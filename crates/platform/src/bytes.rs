@@ -238,7 +238,7 @@ mod tests {
             let mut out = vec![0; len];
             // SAFETY: both ranges are inside the page.
             unsafe {
-                copy_out(p.0.as_ptr().add(src), &mut out);
+                copy_out(p.0.as_mut_ptr().add(src), &mut out);
                 assert_eq!(out, page().0[src..src + len]);
                 move_within(p.0.as_mut_ptr(), src, dst, len);
             }
