@@ -106,6 +106,11 @@ impl Frame {
         self.read.page_no.store(page_no, Release);
     }
 
+    /// A number that no other frame has.
+    pub(crate) fn key(&self) -> u64 {
+        std::ptr::from_ref(self).addr() as u64
+    }
+
     pub(crate) fn partition(&self) -> usize {
         self.read.partition as usize
     }

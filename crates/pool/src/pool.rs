@@ -77,8 +77,9 @@ pub struct Pool {
     pub(crate) space: Space,
     /// Tasks that wait for a page another task is loading, by page number.
     loads: Waits,
-    /// Tasks that wait for a page's write to end, by page number.
-    pub(crate) writes: Waits,
+    /// Tasks that wait for a write to end, by frame: what they look at is the frame's state, which
+    /// by then may be about another page.
+    writes: Waits,
     /// Tasks that wait for a free frame, by cleaner.
     pub(crate) frame_waits: Waits,
     pub(crate) cleaners: Arc<Cleaners>,
@@ -532,7 +533,7 @@ impl Pool {
     /// The page is exclusively latched; the latch is released.
     pub(crate) fn free_latched(&self, frame: &Frame, page_no: PageNo) {
         // A write that is going on must not land after the number was given out again.
-        self.writes.wait_while(page_no, WaitEvent::PageWrite, || frame.is_in_flight());
+        self.wait_for_write(frame);
         let counters = &self.partitions[frame.partition()].counters;
         bump(&counters.copied, u64::from(frame.discard_changes()));
         let unlogged = frame.is_unlogged();
@@ -540,6 +541,17 @@ impl Pool {
         slot.store(Entry::FREE);
         self.give_back(frame);
         self.space.release(self.home().id(), page_no, unlogged);
+    }
+
+    /// Waits until no write of what is in the frame is going on.
+    pub(crate) fn wait_for_write(&self, frame: &Frame) {
+        self.writes.wait_while(frame.key(), WaitEvent::PageWrite, || frame.is_in_flight());
+    }
+
+    /// Ends a claimed write.
+    pub(crate) fn end_write(&self, frame: &Frame, written: bool) {
+        frame.end_write(written);
+        self.writes.wake(frame.key());
     }
 
     /// For recovery: the number is in use. Does nothing if it is already.

@@ -15,7 +15,6 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use homenode_platform::wait::WaitEvent;
 use homenode_platform::{clock, thread};
 
 use crate::frame::{Frame, checkpoint_fence};
@@ -191,8 +190,7 @@ impl<'p> Batch<'p, '_> {
             bump(&counters.write_errors, 1);
         }
         for item in run {
-            item.frame.end_write(written);
-            self.pool.writes.wake(item.page_no);
+            self.pool.end_write(item.frame, written);
         }
     }
 }
@@ -202,8 +200,7 @@ impl Drop for Batch<'_, '_> {
         // Only when a panic comes between: nothing was written, so all stay dirty.
         self.items[self.imaged..].iter().for_each(|item| item.frame.latch().unlock_shared());
         for item in &self.items {
-            item.frame.end_write(false);
-            self.pool.writes.wake(item.page_no);
+            self.pool.end_write(item.frame, false);
         }
     }
 }
@@ -256,7 +253,7 @@ impl Pool {
             // Nothing may be waited for while pages are claimed.
             batch.write()?;
             if added == Added::InFlight {
-                self.writes.wait_while(page_no, WaitEvent::PageWrite, || frame.is_in_flight());
+                self.wait_for_write(frame);
             }
         }
         Ok(())

@@ -59,6 +59,7 @@ fn check(bytes: &[u8], page_no: PageNo) -> u64 {
 impl Model {
     fn new(folder: &Folder, config: PoolConfig, pages: usize) -> Arc<Model> {
         let wal = MemoryWal::new();
+        wal.flush_us.store(200, SeqCst);
         let pool = open(folder, &wal, config);
         let mut model = Model {
             changes: (0..pages).map(|_| Mutex::new(Vec::new())).collect(),

@@ -27,6 +27,8 @@ pub struct MemoryWal {
     /// The last image of each page.
     pub images: Mutex<HashMap<PageNo, Image>>,
     pub image_count: AtomicU64,
+    /// How long a flush takes, microseconds.
+    pub flush_us: AtomicU64,
     pub flushes: AtomicU64,
 }
 
@@ -51,6 +53,11 @@ impl Wal for MemoryWal {
     fn flush_to(&self, lsn: u64) {
         assert!(lsn <= self.tail.load(SeqCst), "flush of what was never appended");
         self.flushes.fetch_add(1, SeqCst);
+        let flush_us = self.flush_us.load(SeqCst);
+        if flush_us > 0 && lsn > self.durable.load(SeqCst) {
+            // Writes stay in flight for a while, as with a real disk.
+            std::thread::sleep(std::time::Duration::from_micros(flush_us));
+        }
         self.durable.fetch_max(lsn, SeqCst);
     }
 
