@@ -7,10 +7,10 @@
 
 use std::ops::{Bound, Range};
 
-use homenode_pool::PAGE_BYTES;
+use homenode_pool::{PAGE_BYTES, PageRef};
 
-use crate::descend::Target;
-use crate::layout::{Header, LEAF_FIXED, OFF_SLOTS, SLOT_BYTES, View};
+use crate::descend::{Below, Last, To};
+use crate::layout::{Header, LEAF_FIXED, OFF_SLOTS, SLOT_BYTES, View, value_at};
 use crate::{Tree, TreeError};
 
 /// Which way a cursor goes.
@@ -63,14 +63,14 @@ impl Cursor {
     /// # Errors
     /// If a page cannot be read. The cursor stays where it is.
     pub fn next_leaf(&mut self, tree: &Tree) -> Result<Option<&LeafCopy>, TreeError> {
-        let target = match &self.next {
-            Next::From(key) => Target::Key(key),
-            Next::Below(key) => Target::Below(key),
-            Next::Last => Target::Last,
-            Next::End => return Ok(None),
-        };
         let leaf = &mut self.leaf;
-        tree.read_page(target, 0, |page| leaf.copy_from(page))?;
+        let copy = |page: &PageRef<'_>| leaf.copy_from(page);
+        match &self.next {
+            Next::From(key) => tree.read_page(To(key), 0, copy)?,
+            Next::Below(key) => tree.read_page(Below(key), 0, copy)?,
+            Next::Last => tree.read_page(Last, 0, copy)?,
+            Next::End => return Ok(None),
+        }
         self.leaf.limit(&self.next);
         let view = View(self.leaf.bytes());
         self.next = match &self.next {
@@ -163,7 +163,7 @@ impl LeafCopy {
         let (off, suffix_len) = self.entry(slot);
         let page = &self.page.0;
         let len = usize::from(u16::from_le_bytes([page[off + 16], page[off + 17]]));
-        &page[off + LEAF_FIXED + suffix_len..][..len]
+        &page[off + value_at(suffix_len)..][..len]
     }
 
     /// Key of an entry in two parts: what all keys of the leaf begin with, and the rest.

@@ -10,31 +10,48 @@
 use homenode_platform::task;
 use homenode_pool::{Exclusive, Optimistic, PageNo, PageRef, Shared};
 
+use crate::bytes::Bytes;
 use crate::layout::View;
 use crate::{Tree, TreeError};
 
 /// Optimistic attempts before latches are taken.
 const RETRIES: u32 = 16;
 
-/// Which way a descent goes at each inner page.
-#[derive(Clone, Copy)]
-pub(crate) enum Target<'k> {
-    /// To the page that holds this key.
-    Key(&'k [u8]),
-    /// To the page that holds the largest keys below this one.
-    Below(&'k [u8]),
-    /// To the right-most page.
-    Last,
+/// Which way a descent goes at each inner page. A trait rather than an enum, so that each kind of
+/// descent is compiled by itself.
+pub(crate) trait Route: Copy {
+    /// Index of the child to go to.
+    fn child_index<P: Bytes + ?Sized>(self, view: View<'_, P>) -> usize;
 }
 
-impl Target<'_> {
+/// To the page that holds this key.
+#[derive(Clone, Copy)]
+pub(crate) struct To<'k>(pub &'k [u8]);
+
+/// To the page that holds the largest keys below this one.
+#[derive(Clone, Copy)]
+pub(crate) struct Below<'k>(pub &'k [u8]);
+
+/// To the right-most page.
+#[derive(Clone, Copy)]
+pub(crate) struct Last;
+
+impl Route for To<'_> {
     #[inline(always)]
-    fn child_index<P: crate::bytes::Bytes + ?Sized>(self, view: View<'_, P>) -> usize {
-        match self {
-            Target::Key(key) => view.child_index(key),
-            Target::Below(key) => view.child_index_below(key),
-            Target::Last => view.count(),
-        }
+    fn child_index<P: Bytes + ?Sized>(self, view: View<'_, P>) -> usize {
+        view.child_index(self.0)
+    }
+}
+
+impl Route for Below<'_> {
+    fn child_index<P: Bytes + ?Sized>(self, view: View<'_, P>) -> usize {
+        view.child_index_below(self.0)
+    }
+}
+
+impl Route for Last {
+    fn child_index<P: Bytes + ?Sized>(self, view: View<'_, P>) -> usize {
+        view.count()
     }
 }
 
@@ -42,7 +59,7 @@ impl Tree {
     /// Runs `read` on the leaf of `key` until it has seen one consistent state.
     #[inline]
     pub(crate) fn read_leaf<R>(&self, key: &[u8], read: impl FnMut(&PageRef<'_>) -> R) -> Result<R, TreeError> {
-        self.read_page(Target::Key(key), 0, read)
+        self.read_page(To(key), 0, read)
     }
 
     /// Runs `read` on the page of `level` that `target` leads to (or the root, if that is lower)
@@ -50,7 +67,7 @@ impl Tree {
     #[inline]
     pub(crate) fn read_page<R>(
         &self,
-        target: Target<'_>,
+        target: impl Route,
         level: u8,
         mut read: impl FnMut(&PageRef<'_>) -> R,
     ) -> Result<R, TreeError> {
@@ -68,7 +85,7 @@ impl Tree {
 
     /// One optimistic attempt to reach `level`. None: something changed on the way.
     #[inline]
-    fn descend_optimistic(&self, target: Target<'_>, level: u8) -> Result<Option<Optimistic<'_>>, TreeError> {
+    fn descend_optimistic(&self, target: impl Route, level: u8) -> Result<Option<Optimistic<'_>>, TreeError> {
         let mut page = self.pool.optimistic(self.root)?;
         loop {
             let view_page = page.page();
@@ -89,7 +106,7 @@ impl Tree {
     }
 
     /// Reaches `level` by coupling shared latches. Also returns the page's parent, still latched.
-    fn descend_shared(&self, target: Target<'_>, level: u8) -> Result<(Shared<'_>, Option<Shared<'_>>), TreeError> {
+    fn descend_shared(&self, target: impl Route, level: u8) -> Result<(Shared<'_>, Option<Shared<'_>>), TreeError> {
         let mut parent = None;
         let mut page = self.pool.shared(self.root)?;
         loop {
@@ -115,7 +132,7 @@ impl Tree {
 
     #[inline]
     fn latch_leaf_optimistic(&self, key: &[u8]) -> Result<Option<Exclusive<'_>>, TreeError> {
-        let Some((parent, leaf)) = self.find_child(Target::Key(key), 1)? else {
+        let Some((parent, leaf)) = self.find_child(To(key), 1)? else {
             return self.latch_root_leaf();
         };
         if !parent.validate() {
@@ -131,7 +148,7 @@ impl Tree {
 
     /// The optimistic page at `level` and the child in it. None: the tree is not that high.
     #[inline]
-    fn find_child(&self, target: Target<'_>, level: u8) -> Result<Option<(Optimistic<'_>, PageNo)>, TreeError> {
+    fn find_child(&self, target: impl Route, level: u8) -> Result<Option<(Optimistic<'_>, PageNo)>, TreeError> {
         loop {
             let Some(page) = self.descend_optimistic(target, level)? else { continue };
             let view_page = page.page();
@@ -157,7 +174,7 @@ impl Tree {
     /// Shared latches down to the leaf's parent, which is held while the leaf is latched.
     fn latch_leaf_coupled(&self, key: &[u8]) -> Result<Exclusive<'_>, TreeError> {
         loop {
-            let (parent, _) = self.descend_shared(Target::Key(key), 1)?;
+            let (parent, _) = self.descend_shared(To(key), 1)?;
             let view = View(parent.bytes());
             if view.level() == 0 {
                 drop(parent);
@@ -174,7 +191,7 @@ impl Tree {
     /// tree has no such level.
     pub(crate) fn latch_inner(&self, key: &[u8], level: u8) -> Result<Option<Exclusive<'_>>, TreeError> {
         for attempt in 0.. {
-            let parent = if attempt < RETRIES { self.find_child(Target::Key(key), level + 1)? } else { None };
+            let parent = if attempt < RETRIES { self.find_child(To(key), level + 1)? } else { None };
             let latched = match parent {
                 Some((parent, child)) if parent.validate() => {
                     let latched = self.pool.exclusive(child);
@@ -197,7 +214,7 @@ impl Tree {
 
     fn latch_inner_coupled(&self, key: &[u8], level: u8) -> Result<Exclusive<'_>, TreeError> {
         loop {
-            let (parent, _) = self.descend_shared(Target::Key(key), level + 1)?;
+            let (parent, _) = self.descend_shared(To(key), level + 1)?;
             let view = View(parent.bytes());
             if view.level() <= level {
                 drop(parent);

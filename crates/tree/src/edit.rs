@@ -199,7 +199,7 @@ impl<'a> Contents<'a> {
         if self.level == 0 {
             page.write_u64(at + 8, entry.undo);
             page.write_u16(at + 16, entry.value.len() as u16);
-            page.write_bytes(at + LEAF_FIXED + len, entry.value);
+            page.write_bytes(at + value_at(len), entry.value);
         }
         page.write_bytes(at + fixed, front);
         page.write_bytes(at + fixed + front.len(), back);
@@ -377,7 +377,7 @@ fn write_entry<P: BytesMut + ?Sized>(page: &mut P, slot: usize, at: usize, entry
         page.write_u64(at + 8, entry.undo);
         page.write_u16(at + 16, entry.value.len() as u16);
         page.write_bytes(at + LEAF_FIXED, entry.suffix);
-        page.write_bytes(at + LEAF_FIXED + len, entry.value);
+        page.write_bytes(at + value_at(len), entry.value);
     } else {
         page.write_bytes(at + INNER_FIXED, entry.suffix);
     }
@@ -428,7 +428,7 @@ fn update<P: BytesMut + ?Sized>(page: &mut P, mut body: Reader<'_>) -> Result<()
     let at = value_off + from;
     if removed != inserted.len() {
         page.move_within(at + removed, at + inserted.len(), len - from - removed);
-        page.write_u16(value_off - suffix_len - 2, new_len as u16);
+        page.write_u16(value_off - value_at(suffix_len) + 16, new_len as u16);
         page.write_u16(OFF_GARBAGE, garbage as u16);
     }
     page.write_bytes(at, inserted);

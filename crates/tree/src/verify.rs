@@ -3,7 +3,7 @@
 
 use homenode_pool::{PAGE_BYTES, PageNo};
 
-use crate::descend::Target;
+use crate::descend::To;
 use crate::edit::snapshot;
 use crate::layout::*;
 use crate::{Tree, TreeError};
@@ -80,7 +80,7 @@ impl Tree {
         let mut key = Vec::new();
         let mut copy = vec![0; PAGE_BYTES];
         loop {
-            self.read_page(Target::Key(&key), level, |page| page.copy_to(0, &mut copy))?;
+            self.read_page(To(&key), level, |page| page.copy_to(0, &mut copy))?;
             let view = View(copy.as_slice());
             visit(view);
             match view.upper() {
@@ -95,7 +95,7 @@ impl Tree {
     /// # Errors
     /// If the root cannot be read.
     pub fn depth(&self) -> Result<usize, TreeError> {
-        let level = self.read_page(Target::Key(&[]), u8::MAX, |page| View(page).level())?;
+        let level = self.read_page(To(&[]), u8::MAX, |page| View(page).level())?;
         Ok(usize::from(level) + 1)
     }
 
@@ -121,7 +121,7 @@ impl Tree {
         let (mut pages, mut width) = (1, 1);
         for level in (1..self.depth()?).rev() {
             let mut copy = vec![0; PAGE_BYTES];
-            self.read_page(Target::Key(&key), level as u8, |page| page.copy_to(0, &mut copy))?;
+            self.read_page(To(&key), level as u8, |page| page.copy_to(0, &mut copy))?;
             let view = View(copy.as_slice());
             width *= view.count() as u64 + 1;
             pages += width;

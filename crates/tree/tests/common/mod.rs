@@ -113,7 +113,7 @@ impl Fixture {
 
     /// Inserts or replaces, as the engine does it.
     pub fn put(&self, lane: usize, key: &[u8], writer: u64, value: &[u8]) {
-        put(&self.tree, &*self.log, lane, key, Header { writer, undo: 0 }, value);
+        put(&self.tree, &self.log, lane, key, Header { writer, undo: 0 }, value);
     }
 
     /// Removes; false if the key isn't there.
@@ -122,7 +122,7 @@ impl Fixture {
         let Ok(slot) = leaf.find(key) else { return false };
         let mut op = Vec::new();
         leaf.plan_remove(slot, &mut op);
-        log_and_apply(&mut leaf, &*self.log, lane, &op);
+        log_and_apply(&mut leaf, &self.log, lane, &op);
         true
     }
 
