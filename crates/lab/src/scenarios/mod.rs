@@ -1,10 +1,12 @@
 //! Which claims are explored? One file a subject.
 
 mod disk_replace;
+mod engine_transfers;
 mod latch_exclusion;
 mod latch_fairness;
 mod latch_optimistic;
 mod latch_wakeups;
+mod log_durability;
 mod mutex_exclusion;
 mod task_permits;
 
@@ -19,6 +21,9 @@ pub const ALL: &[&Scenario] = &[
     &latch_fairness::SCENARIO,
     &latch_wakeups::SCENARIO,
     &disk_replace::SCENARIO,
+    &log_durability::SCENARIO,
+    &engine_transfers::SCHEDULES,
+    &engine_transfers::CRASHES,
 ];
 
 /// Runs `f(0)` to `f(count - 1)` in virtual threads and waits for all.

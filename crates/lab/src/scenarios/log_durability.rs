@@ -1,0 +1,88 @@
+//! Does the log keep what it acknowledged, in order, wherever the machine crashes?
+
+use super::threads;
+use crate::scenario::Scenario;
+use homenode_log::{FIRST_LSN, Log, LogConfig, Lsn, scan};
+use homenode_platform::lab::{self, Config};
+use homenode_platform::sync::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+
+const FOLDER: &str = "db";
+const WRITERS: usize = 3;
+const RECORDS: usize = 6;
+const KIND_FIRST: u8 = 1;
+const KIND: u8 = 2;
+
+/// What was acknowledged: (end of the record, its payload).
+type Promised = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
+
+/// See the module's text. The planted bug acknowledges commits without waiting for the flush.
+pub const SCENARIO: Scenario = Scenario {
+    name: "log-durability",
+    claim: "after a crash the log reads as a prefix that holds every acknowledged record",
+    has_planted_bug: true,
+    run: |trial| {
+        let planted = trial.planted;
+        trial.crashes::<Promised>(
+            &Config::new(trial.seed),
+            24,
+            || {
+                homenode_platform::fs::create_dir_all(Path::new(FOLDER)).expect("no fault is asked for");
+                let log = Log::create(config()).expect("an empty folder");
+                log.wait_durable(log.append(0, KIND_FIRST, &[b"the database was made"]).end);
+                log.shutdown();
+            },
+            move |promised| {
+                let log = Log::open_at(config(), end()).expect("the log just made");
+                let inner = log.clone();
+                threads(WRITERS, move |writer| append(&inner, writer, &promised, planted));
+                log.shutdown();
+            },
+            check,
+        )
+    },
+};
+
+fn config() -> LogConfig {
+    LogConfig { buffer_bytes: 64 << 10, segment_bytes: 64 << 10, insert_slots: 4, ..LogConfig::new(FOLDER) }
+}
+
+fn end() -> Lsn {
+    let mut reader = scan(Path::new(FOLDER), FIRST_LSN).expect("the log is there");
+    while reader.next_record().expect("it was shut down").is_some() {}
+    reader.end()
+}
+
+fn append(log: &Log, writer: usize, promised: &Promised, planted: bool) {
+    for number in 0..RECORDS {
+        // Long enough that all together go through several segments.
+        let payload = vec![(writer * RECORDS + number) as u8; 1 + lab::choose(9_000)];
+        let span = log.append(writer, KIND, &[&payload]);
+        if lab::choose(3) > 0 {
+            if !planted {
+                log.wait_durable(span.end);
+            }
+            promised.lock().push((span.end, payload));
+        }
+    }
+}
+
+fn check(promised: Promised) {
+    let mut reader = scan(Path::new(FOLDER), FIRST_LSN).expect("the log is there");
+    let mut missing = promised.lock().clone();
+    let mut next_of_writer = [0; WRITERS];
+    while let Some(record) = reader.next_record().expect("a crash is not damage") {
+        if record.kind == KIND_FIRST {
+            continue;
+        }
+        let name = usize::from(record.payload[0]);
+        assert!(record.payload.iter().all(|&byte| usize::from(byte) == name), "a torn record was read");
+        let (writer, number) = (name / RECORDS, name % RECORDS);
+        assert_eq!(next_of_writer[writer], number, "writer {writer}'s records are out of order");
+        next_of_writer[writer] = number + 1;
+        missing.retain(|(end, payload)| !(*end == record.end && payload == record.payload));
+    }
+    let missing: Vec<u64> = missing.iter().map(|(end, _)| *end).collect();
+    assert!(missing.is_empty(), "acknowledged and lost: {missing:?}; the log ends at {}", reader.end());
+}
