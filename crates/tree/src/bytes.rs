@@ -180,7 +180,12 @@ impl BytesMut for PageMut<'_> {
     }
 
     fn write_bytes(&mut self, off: usize, bytes: &[u8]) {
-        PageMut::write_bytes(self, off, bytes);
+        // Values begin at a word: whole words are stored as such, without assembling them from parts.
+        let (words, rest) = if off % 8 == 0 { bytes.split_at(bytes.len() & !7) } else { bytes.split_at(0) };
+        for (word, at) in words.chunks_exact(8).zip((off..).step_by(8)) {
+            PageMut::write_u64(self, at, u64::from_le_bytes(std::array::from_fn(|i| word[i])));
+        }
+        PageMut::write_bytes(self, off + words.len(), rest);
     }
 
     fn move_within(&mut self, src: usize, dst: usize, len: usize) {

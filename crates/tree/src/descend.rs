@@ -36,6 +36,16 @@ pub(crate) struct Below<'k>(pub &'k [u8]);
 #[derive(Clone, Copy)]
 pub(crate) struct Last;
 
+/// Outcome of an attempt to find a child.
+enum Found<'t> {
+    /// The parent, and the child's number in it; neither is validated.
+    Child(Optimistic<'t>, PageNo),
+    /// The whole tree lies below the level.
+    TooLow,
+    /// Something changed on the way.
+    Changed,
+}
+
 impl Route for To<'_> {
     #[inline(always)]
     fn child_index<P: Bytes + ?Sized>(self, view: View<'_, P>) -> usize {
@@ -132,36 +142,38 @@ impl Tree {
 
     #[inline]
     fn latch_leaf_optimistic(&self, key: &[u8]) -> Result<Option<Exclusive<'_>>, TreeError> {
-        let Some((parent, leaf)) = self.find_child(To(key), 1)? else {
-            return self.latch_root_leaf();
-        };
+        match self.find_child(To(key), 1)? {
+            Found::Child(parent, leaf) => self.latch_child(&parent, leaf),
+            Found::TooLow => self.latch_root_leaf(),
+            Found::Changed => Ok(None),
+        }
+    }
+
+    /// Latches a child that was read from an optimistic parent. None: the parent has changed.
+    #[inline]
+    fn latch_child(&self, parent: &Optimistic<'_>, child: PageNo) -> Result<Option<Exclusive<'_>>, TreeError> {
         if !parent.validate() {
             return Ok(None);
         }
-        let latched = self.pool.exclusive(leaf);
-        // While the parent stands, the leaf is its child; and from now on it is latched.
+        let latched = self.pool.exclusive(child);
+        // While the parent stands, the page is its child; and from now on it is latched.
         if !parent.validate() {
             return Ok(None);
         }
         Ok(Some(latched?))
     }
 
-    /// The optimistic page at `level` and the child in it. None: the tree is not that high.
+    /// One attempt to reach the optimistic page at `level` and to read the child's number from it.
     #[inline]
-    fn find_child(&self, target: impl Route, level: u8) -> Result<Option<(Optimistic<'_>, PageNo)>, TreeError> {
-        loop {
-            let Some(page) = self.descend_optimistic(target, level)? else { continue };
-            let view_page = page.page();
-            let view = View(&view_page);
-            if view.level() < level {
-                if page.validate() {
-                    return Ok(None);
-                }
-                continue;
-            }
-            let child = view.child(target.child_index(view));
-            return Ok(Some((page, child)));
+    fn find_child(&self, target: impl Route, level: u8) -> Result<Found<'_>, TreeError> {
+        let Some(page) = self.descend_optimistic(target, level)? else { return Ok(Found::Changed) };
+        let view_page = page.page();
+        let view = View(&view_page);
+        if view.level() < level {
+            return Ok(if page.validate() { Found::TooLow } else { Found::Changed });
         }
+        let child = view.child(target.child_index(view));
+        Ok(Found::Child(page, child))
     }
 
     /// The root, if it is (still) a leaf.
@@ -190,26 +202,20 @@ impl Tree {
     /// The parent of the page at `level - 1` on the way to `key`, exclusively latched. None: the
     /// tree has no such level.
     pub(crate) fn latch_inner(&self, key: &[u8], level: u8) -> Result<Option<Exclusive<'_>>, TreeError> {
-        for attempt in 0.. {
-            let parent = if attempt < RETRIES { self.find_child(To(key), level + 1)? } else { None };
-            let latched = match parent {
-                Some((parent, child)) if parent.validate() => {
-                    let latched = self.pool.exclusive(child);
-                    if !parent.validate() {
-                        continue;
-                    }
-                    latched?
-                }
-                Some(_) => {
-                    task::spin_hint(attempt);
-                    continue;
-                }
-                None => self.latch_inner_coupled(key, level)?,
+        for attempt in 0..RETRIES {
+            let latched = match self.find_child(To(key), level + 1)? {
+                Found::Child(parent, child) => self.latch_child(&parent, child)?,
+                Found::TooLow => break,
+                Found::Changed => None,
             };
-            let view = View(latched.bytes());
-            return Ok((view.level() == level).then_some(latched));
+            if latched.is_some() {
+                return Ok(latched);
+            }
+            task::spin_hint(attempt);
         }
-        unreachable!("the loop ends by returning")
+        let latched = self.latch_inner_coupled(key, level)?;
+        let reached = View(latched.bytes()).level() == level;
+        Ok(reached.then_some(latched))
     }
 
     fn latch_inner_coupled(&self, key: &[u8], level: u8) -> Result<Exclusive<'_>, TreeError> {

@@ -56,7 +56,12 @@ impl Tree {
         let Some(mut parent) = self.latch_inner(key, level + 1)? else { return Ok(Merged::No) };
         let view = View(parent.bytes());
         if view.count() == 0 {
-            return Ok(Merged::No);
+            // An only child has its neighbours under other parents: those have to be merged first.
+            drop(parent);
+            return match self.merge_at(lane, key, level + 1)? {
+                Merged::Yes => self.merge_at(lane, key, level),
+                Merged::No => Ok(Merged::No),
+            };
         }
         // The left of the two neighbours; their separator is the parent's slot of the same index.
         let slot = view.child_index(key).saturating_sub(1);
