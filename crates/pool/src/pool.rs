@@ -374,7 +374,7 @@ impl Pool {
     fn pop_near<'p>(&'p self, first: &'p Partition) -> Option<&'p Frame> {
         let frame = self.near(first).find_map(Partition::pop_free)?;
         let partition = &self.partitions[frame.partition()];
-        if partition.free_count() < partition.free_target() / 2 {
+        if partition.free_count() < partition.free_target() / 4 * 3 {
             self.cleaners.request(partition.node());
         }
         Some(frame)

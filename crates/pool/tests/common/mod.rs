@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Condvar, Mutex};
 
 use homenode_platform::fs::{File, OpenOptions};
 use homenode_pool::{PageNo, Pool, PoolConfig, Wal};
@@ -19,6 +19,37 @@ pub struct Image {
     pub bytes: Vec<u8>,
 }
 
+/// A barrier that a test closes to hold the pool in the middle of something.
+#[derive(Default)]
+pub struct Gate {
+    closed: Mutex<bool>,
+    changed: Condvar,
+    waiting: AtomicU64,
+}
+
+impl Gate {
+    pub fn set_closed(&self, closed: bool) {
+        *self.closed.lock().unwrap() = closed;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        let mut closed = self.closed.lock().unwrap();
+        while *closed {
+            self.waiting.fetch_add(1, SeqCst);
+            closed = self.changed.wait(closed).unwrap();
+            self.waiting.fetch_sub(1, SeqCst);
+        }
+    }
+
+    /// Returns once somebody stands at the gate.
+    pub fn await_somebody(&self) {
+        while self.waiting.load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
 /// A log that remembers images and checks the write-ahead rule.
 #[derive(Default)]
 pub struct MemoryWal {
@@ -27,6 +58,8 @@ pub struct MemoryWal {
     /// The last image of each page.
     pub images: Mutex<HashMap<PageNo, Image>>,
     pub image_count: AtomicU64,
+    /// While closed, flushes stand still.
+    pub gate: Gate,
     /// How long a flush takes, microseconds.
     pub flush_us: AtomicU64,
     pub flushes: AtomicU64,
@@ -53,6 +86,7 @@ impl Wal for MemoryWal {
     fn flush_to(&self, lsn: u64) {
         assert!(lsn <= self.tail.load(SeqCst), "flush of what was never appended");
         self.flushes.fetch_add(1, SeqCst);
+        self.gate.pass();
         let flush_us = self.flush_us.load(SeqCst);
         if flush_us > 0 && lsn > self.durable.load(SeqCst) {
             // Writes stay in flight for a while, as with a real disk.
