@@ -12,7 +12,8 @@ use std::ops::{Deref, DerefMut};
 
 const LOCKED: u32 = 1;
 const WAITERS: u32 = 2;
-const SPINS: u32 = 40;
+/// Below the number at which `spin_hint` starts to give the CPU away.
+const SPINS: u32 = 10;
 
 /// Mutual exclusion for tasks. Never poisoned: a panic in the critical section just unlocks.
 ///

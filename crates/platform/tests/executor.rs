@@ -141,6 +141,27 @@ fn timers_fire_in_time_and_stale_ones_do_not() {
 }
 
 #[test]
+fn timers_that_were_not_needed_do_not_pile_up() {
+    let (executor, _) = executor();
+    executor.spawn(|| {
+        for _ in 0..10_000 {
+            task::current().unpark();
+            assert!(task::park_timeout(WaitEvent::Sleep, u64::MAX));
+        }
+    });
+    let waits = executor.run_now(|| {
+        for _ in 0..1_000 {
+            assert!(task::park_timeout(WaitEvent::RowLock, 3_600_000_000_000));
+        }
+    });
+    while executor.live() > 0 {
+        waits.as_ref().unwrap().unpark();
+        executor.run_ready();
+    }
+    assert_eq!(executor.next_timeout_ns(), None);
+}
+
+#[test]
 fn a_panic_ends_its_task_only_and_reaches_the_hook() {
     let (executor, _) = executor();
     let caught = Rc::new(RefCell::new(Vec::new()));

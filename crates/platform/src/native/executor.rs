@@ -111,7 +111,7 @@ impl Parker {
         let number = self.park_number.load(Ordering::Relaxed);
         if let Some(deadline_ns) = deadline_ns {
             let timer = Timer { deadline_ns, park_number: number, task: me.clone() };
-            self.shared.with_local(|local| local.timers.push(Reverse(timer)));
+            self.shared.with_local(|local| local.add_timer(timer));
         }
         self.suspend();
         self.state.swap(EMPTY, Ordering::Acquire);
@@ -182,6 +182,21 @@ impl Ord for Timer {
 struct Local {
     ready: VecDeque<Task>,
     timers: BinaryHeap<Reverse<Timer>>,
+    /// Timers that may be there before the stale ones are looked for.
+    sweep_at: usize,
+}
+
+impl Local {
+    /// Adds a timer. Most parks end before their time and leave a stale timer behind; they are swept
+    /// out whenever the timers have doubled, so there are at most twice as many as are in use.
+    fn add_timer(&mut self, timer: Timer) {
+        const FEW: usize = 64;
+        if self.timers.len() >= self.sweep_at.max(FEW) {
+            self.timers.retain(|Reverse(timer)| !timer.is_stale());
+            self.sweep_at = 2 * self.timers.len();
+        }
+        self.timers.push(Reverse(timer));
+    }
 }
 
 struct Shared {

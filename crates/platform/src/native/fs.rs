@@ -13,11 +13,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// An open file. All operations name their offset; there is no cursor to share.
 #[derive(Debug)]
 pub struct File {
     file: fs::File,
+    /// `preadv2` with `RWF_NOWAIT` works here, as far as is known.
+    nowait: AtomicBool,
     /// Present only when the test environment asked for faults: one null check otherwise.
     fault: Option<Arc<Fault>>,
 }
@@ -38,7 +41,7 @@ impl File {
             .create_new(options.create_new)
             .truncate(options.truncate)
             .open(path)?;
-        Ok(File { file, fault: fault::from_environment() })
+        Ok(File { file, nowait: AtomicBool::new(true), fault: fault::from_environment() })
     }
 
     /// Reads up to `buffer.len()` bytes at `offset`; 0 at the end of the file.
@@ -69,11 +72,8 @@ impl File {
             let rest = &mut buffer[done..];
             let at = offset + done as u64;
             let result = match self.read_cached_at(rest, at) {
-                // Would block, or the file system does not know RWF_NOWAIT.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EOPNOTSUPP | libc::ENOSYS)) => {
-                    io_threads::read_parked(self.file.as_raw_fd(), rest, at)
-                }
-                result => result,
+                Some(result) => result,
+                None => io_threads::read_parked(self.file.as_raw_fd(), rest, at),
             };
             match result {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
@@ -85,11 +85,27 @@ impl File {
         Ok(())
     }
 
-    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    /// What can be read without waiting for the device; `None` if that is nothing.
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> Option<io::Result<usize>> {
+        if !self.nowait.load(Ordering::Relaxed) {
+            return None;
+        }
         let vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         // SAFETY: one vector that describes `buffer`, which is ours to write.
         let n = unsafe { libc::preadv2(self.file.as_raw_fd(), &vector, 1, offset as libc::off_t, libc::RWF_NOWAIT) };
-        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+        if let Ok(n) = usize::try_from(n) {
+            return Some(Ok(n));
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EAGAIN) => None,
+            // The file system (or an old kernel) does not know the flag: ask no more.
+            Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => {
+                self.nowait.store(false, Ordering::Relaxed);
+                None
+            }
+            _ => Some(Err(error)),
+        }
     }
 
     /// Reads into the buffers in order, up to their total length; returns the bytes read.
