@@ -55,6 +55,20 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// Says whether this can be served at all, without touching anything.
+    ///
+    /// # Errors
+    /// [`ServerError::RemoteTrust`].
+    pub fn check(&self) -> Result<(), ServerError> {
+        if self.listen.ip().is_loopback() || self.allow_remote_trust {
+            Ok(())
+        } else {
+            Err(ServerError::RemoteTrust(self.listen))
+        }
+    }
+}
+
 /// A server that listens already and serves once [`Server::run`] is called.
 pub struct Server<B: Backend> {
     config: Config,
@@ -84,9 +98,7 @@ impl<B: Backend> Server<B> {
     /// # Errors
     /// [`ServerError::RemoteTrust`], [`ServerError::Listen`], [`ServerError::Worker`].
     pub fn bind(config: Config, backend: B) -> Result<Server<B>, ServerError> {
-        if !config.listen.ip().is_loopback() && !config.allow_remote_trust {
-            return Err(ServerError::RemoteTrust(config.listen));
-        }
+        config.check()?;
         let refused = |source| ServerError::Listen { address: config.listen, source };
         let mut listener = TcpListener::bind(config.listen).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;

@@ -3,26 +3,8 @@
 
 use std::sync::Arc;
 
+pub use homenode_sql::{Outcome, Output};
 use homenode_types::{Error, Result};
-
-/// Where a session's answers go.
-pub trait Output {
-    /// The bytes that wait to be sent; messages are appended whole.
-    fn buffer(&mut self) -> &mut Vec<u8>;
-
-    /// To be called between messages when much is written: sends what waits once it is large, and parks the task while
-    /// the client doesn't read. Fails with `08006` when the client has gone.
-    fn flush_if_large(&mut self) -> Result<()>;
-}
-
-/// How a statement ended that did not fail.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// All answers are in the output.
-    Done,
-    /// CopyInResponse is in the output; rows are to follow through [`Session::copy_data`].
-    CopyIn,
-}
 
 /// Ends what another task is doing in a session.
 pub trait Interrupt: Send + Sync {

@@ -7,14 +7,18 @@
 mod acceptor;
 mod backend;
 mod channel;
+mod database;
 mod error;
 mod registry;
 mod session;
 mod shared;
 mod startup;
+mod topology;
 mod wire;
 mod worker;
 
 pub use acceptor::{Config, Handle, Server};
 pub use backend::{Backend, Interrupt, Outcome, Output, Parameters, Session};
+pub use database::{SqlBackend, SqlSession};
 pub use error::ServerError;
+pub use topology::spread_workers;

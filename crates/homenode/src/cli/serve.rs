@@ -1,0 +1,138 @@
+//! `homenode serve`: the server's life from its options to a clean data folder.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::ArgAction;
+use homenode_engine::Database;
+use homenode_memory::Policy;
+use homenode_platform::thread;
+use homenode_server::{Config, Server, ServerError, SqlBackend, spread_workers};
+
+use super::{limits, logging, process, size};
+
+/// The pool takes this part of the memory when nothing else is said.
+const POOL_SHARE: u64 = 4;
+const POOL_BYTES_LEAST: usize = 64 << 20;
+
+/// Serve a data folder to PostgreSQL clients
+///
+/// Example: homenode serve --data /var/lib/homenode --pool 8GiB --listen 127.0.0.1:5433
+///
+/// Clients connect to the database "postgres" under any user name. There are no passwords, so only
+/// loopback addresses are served.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Data folder; made if there is none
+    #[arg(long, value_name = "DIR", default_value = "./homenode-data")]
+    data: PathBuf,
+    /// Address and port to listen on
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:5433")]
+    listen: SocketAddr,
+    /// Memory for pages, with its unit, for example 512MiB (default: a quarter of the memory)
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pool: Option<usize>,
+    /// Sessions at a time
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    max_connections: u32,
+    /// Worker threads (default: one for each CPU)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    workers: Option<u32>,
+    /// Where the pool's memory lies: interleave, weighted, local, default, bind=NODES or preferred=NODE
+    #[arg(long, value_name = "POLICY", default_value = "interleave")]
+    pool_policy: Policy,
+    /// Whether the pool asks for huge pages
+    #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = parse_switch)]
+    huge_pages: bool,
+    /// Listen beyond loopback although every user is let in without a password
+    #[arg(long)]
+    allow_remote_trust: bool,
+    /// How log lines look
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: logging::Format,
+    /// What is logged: error, warn, info, debug or a filter by module
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: String,
+}
+
+fn parse_switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("on or off is wanted".into()),
+    }
+}
+
+fn default_pool_bytes() -> usize {
+    let share = limits::memory_bytes().map_or(0, |bytes| bytes / POOL_SHARE);
+    usize::try_from(share).unwrap_or(usize::MAX).max(POOL_BYTES_LEAST)
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), String> {
+    logging::start(options.log_format, &options.log_level)?;
+    process::report_panics();
+    let workers = options.workers.map_or_else(thread::available_cpus, |workers| workers as usize);
+    let config = Config {
+        listen: options.listen,
+        workers,
+        max_connections: options.max_connections as usize,
+        allow_remote_trust: options.allow_remote_trust,
+        ..Config::default()
+    };
+    // What is refused anyway is refused before a data folder is touched.
+    config.check().map_err(|error| error.to_string())?;
+    if let Some(files) = limits::raise_open_files() {
+        let wanted = u64::from(options.max_connections) + 64;
+        if files < wanted {
+            tracing::warn!(files, wanted, "the limit of open files is below --max-connections");
+        }
+    }
+    let pool_bytes = options.pool.unwrap_or_else(default_pool_bytes);
+    let database = open(options, workers, pool_bytes)?;
+    let served = serve(options, config, &database, pool_bytes);
+    if let Err(ServerError::StillBusy(sessions)) = served {
+        // Threads of theirs may still write: the folder stays as after a crash.
+        tracing::error!(sessions, "sessions did not end in time; the next start recovers");
+        std::process::exit(1);
+    }
+    database.close().map_err(|error| format!("cannot close {}: {}", options.data.display(), error.message))?;
+    served.map_err(|error| error.to_string())?;
+    tracing::info!("stopped; the data folder is clean");
+    Ok(())
+}
+
+fn open(options: &Options, workers: usize, pool_bytes: usize) -> Result<Database, String> {
+    let engine = homenode_engine::Options {
+        pool_bytes,
+        lanes: workers,
+        // A session that is still closing may overlap with the next one.
+        sessions_max: options.max_connections as usize + workers + 16,
+        pool_policy: options.pool_policy.clone(),
+        huge_pages: options.huge_pages,
+        ..homenode_engine::Options::default()
+    };
+    Database::open_with(&options.data, engine)
+        .map_err(|error| format!("cannot open {}: {}", options.data.display(), error.message))
+}
+
+fn serve(options: &Options, mut config: Config, database: &Database, pool_bytes: usize) -> Result<(), ServerError> {
+    config.worker_cpus = spread_workers(database.topology(), config.workers);
+    let workers = config.workers;
+    let server = Server::bind(config, SqlBackend::new(database.clone()))?;
+    let handle = server.handle();
+    process::on_signals(move || handle.stop()).map_err(ServerError::Worker)?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        address = %server.address(),
+        data = %options.data.display(),
+        pool = size::show(pool_bytes),
+        workers,
+        "serving"
+    );
+    if options.listen.ip().is_loopback() {
+        tracing::info!("any user name is let in from this machine without a password; the database is \"postgres\"");
+    } else {
+        tracing::warn!("any user name is let in from any machine that can reach this address");
+    }
+    server.run()
+}

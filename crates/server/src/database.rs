@@ -1,0 +1,142 @@
+//! How does the protocol reach the engine? The SQL layer's connection as a [`Backend`].
+
+use std::sync::Arc;
+
+use homenode_engine::{CancelReason, Database};
+use homenode_sql::Connection;
+use homenode_types::{Error, Result};
+
+use crate::backend::{Backend, Interrupt, Outcome, Output, Parameters, Session};
+
+/// A database whose sessions speak SQL.
+pub struct SqlBackend {
+    database: Database,
+}
+
+impl SqlBackend {
+    /// Sessions of `database`.
+    pub fn new(database: Database) -> SqlBackend {
+        SqlBackend { database }
+    }
+}
+
+/// One SQL session.
+pub struct SqlSession {
+    connection: Connection,
+    interrupt: Arc<SqlInterrupt>,
+}
+
+struct SqlInterrupt {
+    database: Database,
+    process_id: u32,
+}
+
+impl Interrupt for SqlInterrupt {
+    fn cancel(&self) {
+        // False says that the session has ended meanwhile.
+        self.database.cancel(self.process_id, CancelReason::User);
+    }
+}
+
+impl Backend for SqlBackend {
+    type Session = SqlSession;
+
+    fn connect(&self, lane: usize, parameters: &Parameters) -> Result<SqlSession> {
+        let mut settings = parameters.settings.clone();
+        settings.push(("user".into(), parameters.user.clone()));
+        settings.push(("database".into(), parameters.database.clone()));
+        let connection = Connection::new(self.database.clone(), lane, &settings)?;
+        let shared = connection.shared();
+        let application = parameters.settings.iter().find(|(name, _)| name == "application_name");
+        shared.set_client(&parameters.user, application.map_or("", |(_, name)| name), &parameters.client);
+        let interrupt = Arc::new(SqlInterrupt { database: self.database.clone(), process_id: shared.pid });
+        Ok(SqlSession { connection, interrupt })
+    }
+
+    fn stop_sessions(&self) {
+        self.database.stop_sessions();
+    }
+}
+
+impl Session for SqlSession {
+    fn process_id(&self) -> u32 {
+        self.interrupt.process_id
+    }
+
+    fn interrupt(&self) -> Arc<dyn Interrupt> {
+        self.interrupt.clone()
+    }
+
+    fn parameter_status(&self, out: &mut Vec<u8>) {
+        self.connection.write_parameters(out);
+    }
+
+    fn simple(&mut self, text: &str, out: &mut dyn Output) -> Outcome {
+        self.connection.simple(text, out)
+    }
+
+    fn parse(&mut self, name: &str, text: &str, parameter_types: &[u32]) -> Result<()> {
+        self.connection.parse(name, text, parameter_types)
+    }
+
+    fn bind(
+        &mut self,
+        portal: &str,
+        statement: &str,
+        parameter_formats: &[i16],
+        parameters: &[Option<&[u8]>],
+        result_formats: &[i16],
+    ) -> Result<()> {
+        self.connection.bind(portal, statement, parameter_formats, parameters, result_formats)
+    }
+
+    fn describe_statement(&mut self, name: &str, out: &mut dyn Output) -> Result<()> {
+        self.connection.describe_statement(name, out)
+    }
+
+    fn describe_portal(&mut self, name: &str, out: &mut dyn Output) -> Result<()> {
+        self.connection.describe_portal(name, out)
+    }
+
+    fn execute(&mut self, portal: &str, max_rows: u32, out: &mut dyn Output) -> Result<Outcome> {
+        self.connection.execute(portal, max_rows, out)
+    }
+
+    fn close_statement(&mut self, name: &str) {
+        self.connection.close_statement(name);
+    }
+
+    fn close_portal(&mut self, name: &str) {
+        self.connection.close_portal(name);
+    }
+
+    fn failed(&mut self) {
+        // The connection takes a transaction to have failed when one of its own calls has; a portal of this name is none.
+        let refused = self.connection.describe_portal("\0", &mut Vec::new());
+        debug_assert!(refused.is_err());
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.connection.sync()
+    }
+
+    fn copy_data(&mut self, bytes: &[u8]) -> Result<()> {
+        self.connection.copy_data(bytes)
+    }
+
+    fn copy_done(&mut self, out: &mut dyn Output) -> Outcome {
+        self.connection.copy_done(out)
+    }
+
+    fn copy_fail(&mut self, reason: &str, out: &mut dyn Output) -> Outcome {
+        self.connection.copy_fail(reason, out)
+    }
+
+    fn copy_error(&mut self, error: Error, out: &mut dyn Output) -> Outcome {
+        self.connection.copy_error(error, out)
+    }
+
+    fn transaction_status(&self) -> u8 {
+        self.connection.transaction_status()
+    }
+}
