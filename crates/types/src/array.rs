@@ -14,16 +14,10 @@ fn is_vector(ty: Type) -> bool {
 pub fn elements(text: &str, ty: Type) -> Result<Vec<Value>> {
     let element = ColumnType::new(ty.element().unwrap_or(Type::Text));
     if is_vector(ty) {
-        return text
-            .split_ascii_whitespace()
-            .map(|t| Value::parse_text(t, element))
-            .collect();
+        return text.split_ascii_whitespace().map(|t| Value::parse_text(t, element)).collect();
     }
     let items = split(text).ok_or_else(|| {
-        Error::new(
-            SqlState::INVALID_TEXT_REPRESENTATION,
-            format!("malformed array literal: \"{text}\""),
-        )
+        Error::new(SqlState::INVALID_TEXT_REPRESENTATION, format!("malformed array literal: \"{text}\""))
     })?;
     items
         .into_iter()
@@ -73,11 +67,7 @@ fn finish_item(item: &mut String, quoted: &mut bool) -> Option<Option<String>> {
     if text.is_empty() {
         return None;
     }
-    Some(if text.eq_ignore_ascii_case("null") {
-        None
-    } else {
-        Some(text.to_string())
-    })
+    Some(if text.eq_ignore_ascii_case("null") { None } else { Some(text.to_string()) })
 }
 
 /// The text form of an array of type `ty` with these elements.
@@ -110,8 +100,7 @@ pub fn format(items: &[ValueRef<'_>], ty: Type) -> String {
 /// Puts an item in quotes when it would not be read back as it is (array_out).
 fn quote_item(out: &mut Vec<u8>, at: usize) {
     let item = &out[at..];
-    let special =
-        |b: &u8| matches!(b, b'"' | b'\\' | b'{' | b'}' | b',') || b.is_ascii_whitespace();
+    let special = |b: &u8| matches!(b, b'"' | b'\\' | b'{' | b'}' | b',') || b.is_ascii_whitespace();
     if !item.is_empty() && !item.eq_ignore_ascii_case(b"null") && !item.iter().any(special) {
         return;
     }
@@ -138,10 +127,7 @@ mod tests {
         assert!(items[2].is_null());
         let refs: Vec<_> = items.iter().map(Value::as_ref).collect();
         assert_eq!(format(&refs, Type::TextArray), text);
-        assert_eq!(
-            elements("{ 1 , 2 }", Type::Int4Array).unwrap(),
-            [Value::Int4(1), Value::Int4(2)]
-        );
+        assert_eq!(elements("{ 1 , 2 }", Type::Int4Array).unwrap(), [Value::Int4(1), Value::Int4(2)]);
         assert_eq!(elements("1 2", Type::Int2Vector).unwrap().len(), 2);
         assert_eq!(elements("{}", Type::Int4Array).unwrap(), []);
         for bad in ["", "{", "{a,}", "{{1},{2}}", "{\"a}"] {

@@ -80,9 +80,7 @@ fn bad(message: &str) -> Error {
 }
 
 fn fixed<const N: usize>(bytes: &[u8]) -> Result<[u8; N]> {
-    bytes
-        .try_into()
-        .map_err(|_| bad("incorrect binary data format"))
+    bytes.try_into().map_err(|_| bad("incorrect binary data format"))
 }
 
 fn read_date(bytes: &[u8]) -> Result<i32> {
@@ -97,11 +95,7 @@ fn read_date(bytes: &[u8]) -> Result<i32> {
 
 fn read_time(bytes: &[u8]) -> Result<i64> {
     let us = i64::from_be_bytes(fixed(bytes)?);
-    if (0..=crate::value::DAY_US).contains(&us) {
-        Ok(us)
-    } else {
-        Err(crate::datetime::out_of_range("time"))
-    }
+    if (0..=crate::value::DAY_US).contains(&us) { Ok(us) } else { Err(crate::datetime::out_of_range("time")) }
 }
 
 fn read_timestamp(bytes: &[u8]) -> Result<i64> {
@@ -156,30 +150,18 @@ fn write_numeric(d: Decimal, out: &mut Vec<u8>) {
     }
     all = &all[first..];
     let weight = if all.is_empty() { 0 } else { weight };
-    let sign: u16 = if d.is_sign_negative() && !all.is_empty() {
-        0x4000
-    } else {
-        0
-    };
+    let sign: u16 = if d.is_sign_negative() && !all.is_empty() { 0x4000 } else { 0 };
     out.extend_from_slice(&(all.len() as u16).to_be_bytes());
     out.extend_from_slice(&(weight as i16).to_be_bytes());
     out.extend_from_slice(&sign.to_be_bytes());
     out.extend_from_slice(&(scale as u16).to_be_bytes());
-    all.iter()
-        .for_each(|digit| out.extend_from_slice(&digit.to_be_bytes()));
+    all.iter().for_each(|digit| out.extend_from_slice(&digit.to_be_bytes()));
 }
 
 fn read_numeric(bytes: &[u8]) -> Result<Decimal> {
-    let (header, rest) = bytes
-        .split_at_checked(8)
-        .ok_or_else(|| bad("incorrect binary data format"))?;
+    let (header, rest) = bytes.split_at_checked(8).ok_or_else(|| bad("incorrect binary data format"))?;
     let field = |i: usize| u16::from_be_bytes([header[2 * i], header[2 * i + 1]]);
-    let (count, weight, sign, scale) = (
-        field(0) as usize,
-        field(1) as i16 as i64,
-        field(2),
-        field(3),
-    );
+    let (count, weight, sign, scale) = (field(0) as usize, field(1) as i16 as i64, field(2), field(3));
     if rest.len() != 2 * count {
         return Err(bad("incorrect binary data format"));
     }
@@ -220,11 +202,7 @@ fn read_numeric(bytes: &[u8]) -> Result<Decimal> {
     } else {
         d.rescale(wanted);
     }
-    if d.scale() > MAX_SCALE {
-        Err(overflow())
-    } else {
-        Ok(d)
-    }
+    if d.scale() > MAX_SCALE { Err(overflow()) } else { Ok(d) }
 }
 
 /// One dimension: count of dimensions, has-null flag, element type, length, lower bound, elements
@@ -260,18 +238,13 @@ fn read_array(bytes: &[u8], ty: Type) -> Result<String> {
     let element = ty.element().unwrap_or(Type::Text);
     let mut rest = bytes;
     let mut next = || -> Result<i32> {
-        let (head, tail) = rest
-            .split_at_checked(4)
-            .ok_or_else(|| bad("insufficient data left in message"))?;
+        let (head, tail) = rest.split_at_checked(4).ok_or_else(|| bad("insufficient data left in message"))?;
         rest = tail;
         Ok(i32::from_be_bytes(fixed(head)?))
     };
     let (dimensions, _has_null, element_oid) = (next()?, next()?, next()?);
     if element_oid as u32 != element.oid() {
-        return Err(Error::new(
-            SqlState::DATATYPE_MISMATCH,
-            "wrong element type",
-        ));
+        return Err(Error::new(SqlState::DATATYPE_MISMATCH, "wrong element type"));
     }
     let count = match dimensions {
         0 => 0,
@@ -284,18 +257,15 @@ fn read_array(bytes: &[u8], ty: Type) -> Result<String> {
     };
     let mut items = Vec::new();
     for _ in 0..count.max(0) {
-        let (head, tail) = rest
-            .split_at_checked(4)
-            .ok_or_else(|| bad("insufficient data left in message"))?;
+        let (head, tail) = rest.split_at_checked(4).ok_or_else(|| bad("insufficient data left in message"))?;
         let len = i32::from_be_bytes(fixed(head)?);
         rest = tail;
         if len < 0 {
             items.push(Value::Null);
             continue;
         }
-        let (item, tail) = rest
-            .split_at_checked(len as usize)
-            .ok_or_else(|| bad("insufficient data left in message"))?;
+        let (item, tail) =
+            rest.split_at_checked(len as usize).ok_or_else(|| bad("insufficient data left in message"))?;
         rest = tail;
         items.push(Value::parse_binary(item, element)?);
     }

@@ -106,10 +106,9 @@ fn convert(value: Value, to: ColumnType, explicit: bool) -> Result<Value> {
         (Value::Null, _) => Ok(Value::Null),
         (v @ Value::Int4(_), Type::Int4) | (v @ Value::Int8(_), Type::Int8) => Ok(v),
         (Value::Text(s), _) => convert_text(s, to, explicit),
-        (
-            v,
-            Type::Text | Type::Varchar | Type::Bpchar | Type::Name | Type::Char | Type::Unknown,
-        ) => Ok(Value::Text(text_of(v.as_ref(), ty))),
+        (v, Type::Text | Type::Varchar | Type::Bpchar | Type::Name | Type::Char | Type::Unknown) => {
+            Ok(Value::Text(text_of(v.as_ref(), ty)))
+        }
         (Value::Bool(b), Type::Int4) => Ok(Value::Int4(b.into())),
         (Value::Int4(i), Type::Bool) => Ok(Value::Bool(i != 0)),
         (v, _) if ty.is_number() => convert_number(&v, ty),
@@ -121,10 +120,8 @@ fn convert(value: Value, to: ColumnType, explicit: bool) -> Result<Value> {
 fn convert_text(s: String, to: ColumnType, explicit: bool) -> Result<Value> {
     match to.ty {
         Type::Name => Ok(Value::Text(truncate_name(&s).to_string())),
-        Type::Char => Ok(Value::Text(
-            s.chars().next().map(String::from).unwrap_or_default(),
-        )),
-        _ if to.ty.is_text() => Ok(Value::Text(s)),
+        Type::Char => Ok(Value::Text(s.chars().next().map(String::from).unwrap_or_default())),
+        _ if to.ty.is_text() && to.ty.element().is_none() => Ok(Value::Text(s)),
         // The modifier is applied by the caller, who knows whether to cut.
         _ if explicit => Value::parse_text(&s, ColumnType::new(to.ty)),
         _ => Value::parse_text(&s, to),
@@ -144,11 +141,7 @@ fn text_of(v: ValueRef<'_>, ty: Type) -> String {
 fn no_cast(v: &Value, ty: Type) -> Error {
     Error::new(
         SqlState::CANNOT_COERCE,
-        format!(
-            "cannot cast type {} to {}",
-            v.natural_type().sql_name(),
-            ty.sql_name()
-        ),
+        format!("cannot cast type {} to {}", v.natural_type().sql_name(), ty.sql_name()),
     )
 }
 
@@ -205,10 +198,7 @@ fn to_f32(v: ValueRef<'_>) -> Option<Result<f32>> {
     let overflows = narrow.is_infinite() && wide.is_finite();
     Some(if overflows || (narrow == 0.0 && wide != 0.0) {
         let what = if overflows { "overflow" } else { "underflow" };
-        Err(Error::new(
-            SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
-            format!("value out of range: {what}"),
-        ))
+        Err(Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("value out of range: {what}")))
     } else {
         Ok(narrow)
     })
@@ -228,11 +218,7 @@ fn to_i64(v: ValueRef<'_>, ty: Type) -> Option<Result<i64>> {
     let from_float = |f: f64| {
         let f = f.round_ties_even();
         // 2^63 itself is out of range; the comparison is false for NaN.
-        if f >= -9_223_372_036_854_775_808.0 && f < 9_223_372_036_854_775_808.0 {
-            Ok(f as i64)
-        } else {
-            Err(range())
-        }
+        if f >= -9_223_372_036_854_775_808.0 && f < 9_223_372_036_854_775_808.0 { Ok(f as i64) } else { Err(range()) }
     };
     Some(match v {
         ValueRef::Float4(f) => from_float(f as f64),
@@ -246,9 +232,7 @@ fn convert_oid(v: &Value, ty: Type) -> Result<Value> {
     let i = v.as_i64().ok_or_else(|| no_cast(v, ty))?;
     // int4 goes bit by bit, int8 must be in range.
     match v {
-        Value::Int8(_) => u32::try_from(i)
-            .map(Value::Oid)
-            .map_err(|_| Error::out_of_range("OID")),
+        Value::Int8(_) => u32::try_from(i).map(Value::Oid).map_err(|_| Error::out_of_range("OID")),
         _ => Ok(Value::Oid(i as u32)),
     }
 }
@@ -274,10 +258,7 @@ fn convert_other(v: Value, ty: Type) -> Result<Value> {
             us => Value::Time(us.rem_euclid(DAY_US)),
         },
         (Value::Interval(i), Type::Time) => Value::Time(i.us.rem_euclid(DAY_US)),
-        (Value::Time(us), Type::Interval) => Value::Interval(Interval {
-            us,
-            ..Interval::default()
-        }),
+        (Value::Time(us), Type::Interval) => Value::Interval(Interval { us, ..Interval::default() }),
         (v, _) => return Err(no_cast(&v, ty)),
     })
 }
@@ -289,12 +270,7 @@ fn midnight(days: i32) -> Result<i64> {
         days => (days as i64)
             .checked_mul(DAY_US)
             .filter(|us| crate::datetime::timestamp_in_range(*us))
-            .ok_or_else(|| {
-                Error::new(
-                    SqlState::DATETIME_FIELD_OVERFLOW,
-                    "date out of range for timestamp",
-                )
-            }),
+            .ok_or_else(|| Error::new(SqlState::DATETIME_FIELD_OVERFLOW, "date out of range for timestamp")),
     }
 }
 
@@ -322,9 +298,7 @@ pub fn coerce_from(value: Value, from: Type, to: ColumnType, explicit: bool) -> 
             s.truncate(trim_blanks(&s).len());
             coerce(Value::Text(s), to, explicit)
         }
-        Value::Text(s) if from.element().is_some() && to.ty.element().is_some() => {
-            coerce_array(&s, from, to.ty)
-        }
+        Value::Text(s) if from.element().is_some() && to.ty.element().is_some() => coerce_array(&s, from, to.ty),
         other => coerce(other, to, explicit),
     }
 }
@@ -356,10 +330,7 @@ mod tests {
         assert_eq!(cast(Value::Float8(2.5), int4).unwrap(), Value::Int4(2));
         let d = crate::decimal_from_str("2.5").unwrap().unwrap();
         assert_eq!(cast(Value::Numeric(d), int4).unwrap(), Value::Int4(3));
-        assert_eq!(
-            cast(Value::Int8(1 << 40), int4).unwrap_err().message,
-            "integer out of range"
-        );
+        assert_eq!(cast(Value::Int8(1 << 40), int4).unwrap_err().message, "integer out of range");
         assert!(cast(Value::Float8(f64::NAN), int4).is_err());
         let back = cast(Value::Float8(0.1), Type::Numeric.into()).unwrap();
         assert_eq!(back.as_ref().to_text(Type::Numeric), "0.1");
@@ -368,21 +339,12 @@ mod tests {
     #[test]
     fn text_is_cut_only_when_asked() {
         let to = ColumnType::varchar(3);
-        assert_eq!(
-            coerce(Value::text("abcd"), to, true).unwrap(),
-            Value::text("abc")
-        );
+        assert_eq!(coerce(Value::text("abcd"), to, true).unwrap(), Value::text("abc"));
         let e = coerce(Value::text("abcd"), to, false).unwrap_err();
         assert_eq!(e.message, "value too long for type character varying(3)");
         assert_eq!(e.code, SqlState::STRING_DATA_RIGHT_TRUNCATION);
-        assert_eq!(
-            coerce(Value::text("abc  "), to, false).unwrap(),
-            Value::text("abc")
-        );
-        assert_eq!(
-            coerce(Value::text("a"), ColumnType::bpchar(3), false).unwrap(),
-            Value::text("a  ")
-        );
+        assert_eq!(coerce(Value::text("abc  "), to, false).unwrap(), Value::text("abc"));
+        assert_eq!(coerce(Value::text("a"), ColumnType::bpchar(3), false).unwrap(), Value::text("a  "));
     }
 
     #[test]

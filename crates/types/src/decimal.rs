@@ -15,11 +15,8 @@ const MAX_MANTISSA: u128 = (1 << 96) - 1;
 
 #[cold]
 pub(crate) fn overflow() -> Error {
-    Error::new(
-        SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
-        "value overflows numeric format",
-    )
-    .with_detail("A numeric has at most 28 digits here.")
+    Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "value overflows numeric format")
+        .with_detail("A numeric has at most 28 digits here.")
 }
 
 /// Reads a numeric literal: `[+-] digits [. digits] [e [+-] digits]`. The caller has removed blanks.
@@ -57,20 +54,12 @@ fn parse_exponent(bytes: &[u8]) -> Option<i64> {
         return None;
     }
     // Anything with more digits overflows or underflows alike.
-    s.parse::<i64>().ok().or(Some(if s.starts_with('-') {
-        -100_000
-    } else {
-        100_000
-    }))
+    s.parse::<i64>().ok().or(Some(if s.starts_with('-') { -100_000 } else { 100_000 }))
 }
 
 /// The decimal of these digits with `scale` of them after the point; a scale beyond 28 or more
 /// digits than fit are rounded off as long as they are after the point.
-pub(crate) fn build<'a>(
-    negative: bool,
-    digits: impl Iterator<Item = &'a u8>,
-    scale: i64,
-) -> Result<Decimal> {
+pub(crate) fn build<'a>(negative: bool, digits: impl Iterator<Item = &'a u8>, scale: i64) -> Result<Decimal> {
     let (mut mantissa, mut scale) = (0u128, scale);
     let mut dropped = 0i64;
     let mut round_up = false;
@@ -100,11 +89,7 @@ pub(crate) fn build<'a>(
     while scale > MAX_SCALE as i64 {
         round_up = mantissa % 10 >= 5;
         mantissa /= 10;
-        scale = if mantissa == 0 && !round_up {
-            MAX_SCALE as i64
-        } else {
-            scale - 1
-        };
+        scale = if mantissa == 0 && !round_up { MAX_SCALE as i64 } else { scale - 1 };
     }
     mantissa += u128::from(round_up);
     if mantissa > MAX_MANTISSA {
@@ -114,11 +99,7 @@ pub(crate) fn build<'a>(
             return Err(overflow());
         }
     }
-    let signed = if negative {
-        -(mantissa as i128)
-    } else {
-        mantissa as i128
-    };
+    let signed = if negative { -(mantissa as i128) } else { mantissa as i128 };
     Decimal::try_from_i128_with_scale(signed, scale as u32).map_err(|_| overflow())
 }
 
@@ -126,9 +107,7 @@ pub(crate) fn build<'a>(
 /// scale rounds before the point. `22003` when the zeros it needs do not fit.
 pub fn round_to_scale(d: Decimal, scale: i32) -> Result<Decimal> {
     if scale < 0 {
-        let unit = 10i128
-            .checked_pow(scale.unsigned_abs())
-            .filter(|u| *u <= MAX_MANTISSA as i128);
+        let unit = 10i128.checked_pow(scale.unsigned_abs()).filter(|u| *u <= MAX_MANTISSA as i128);
         let Some(unit) = unit.and_then(|u| Decimal::try_from_i128_with_scale(u, 0).ok()) else {
             return Ok(Decimal::ZERO);
         };
@@ -156,18 +135,10 @@ pub(crate) fn apply_typmod(d: Decimal, typmod: i32) -> Result<Decimal> {
     let whole_digits = precision.saturating_sub(scale);
     let limit = 10u128.checked_pow(whole_digits).unwrap_or(u128::MAX);
     if rounded.trunc().mantissa().unsigned_abs() / 10u128.pow(rounded.trunc().scale()) >= limit {
-        return Err(Error::new(
-            SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
-            "numeric field overflow",
-        )
-        .with_detail(format!(
+        return Err(Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "numeric field overflow").with_detail(format!(
             "A field with precision {precision}, scale {scale} must round to an absolute \
                  value less than {}.",
-            if whole_digits == 0 {
-                "1".to_string()
-            } else {
-                format!("10^{whole_digits}")
-            }
+            if whole_digits == 0 { "1".to_string() } else { format!("10^{whole_digits}") }
         )));
     }
     Ok(rounded)
@@ -179,9 +150,7 @@ pub fn decimal_to_f64(d: Decimal) -> f64 {
     if d.scale() == 0 && d.mantissa().unsigned_abs() < 1 << 53 {
         return d.mantissa() as f64;
     }
-    format!("{}e-{}", d.mantissa(), d.scale())
-        .parse()
-        .unwrap_or(f64::NAN)
+    format!("{}e-{}", d.mantissa(), d.scale()).parse().unwrap_or(f64::NAN)
 }
 
 /// The decimal of a float's first `digits` significant digits (PostgreSQL casts `real` with 6 and
@@ -190,10 +159,7 @@ pub fn decimal_from_f64(f: f64, digits: usize) -> Result<Decimal> {
     if !f.is_finite() {
         return Err(Error::new(
             SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
-            format!(
-                "cannot convert {} to numeric",
-                if f.is_nan() { "NaN" } else { "infinity" }
-            ),
+            format!("cannot convert {} to numeric", if f.is_nan() { "NaN" } else { "infinity" }),
         ));
     }
     let text = format!("{f:.*e}", digits - 1);
@@ -209,10 +175,7 @@ pub fn divide(a: Decimal, b: Decimal) -> Result<Decimal> {
     }
     let ((weight_a, first_a), (weight_b, first_b)) = (leading_group(a), leading_group(b));
     let weight = weight_a - weight_b - i32::from(first_a <= first_b);
-    let scale = (16 - 4 * weight)
-        .max(a.scale() as i32)
-        .max(b.scale() as i32)
-        .max(0);
+    let scale = (16 - 4 * weight).max(a.scale() as i32).max(b.scale() as i32).max(0);
     let quotient = a.checked_div(b).ok_or_else(overflow)?;
     round_to_scale(quotient, scale.min(MAX_SCALE as i32))
 }
@@ -227,11 +190,7 @@ fn leading_group(d: Decimal) -> (i32, u128) {
     let weight = power.div_euclid(4);
     // The digits of the group: those at powers 4 * weight and above.
     let drop = 4 * weight + d.scale() as i32;
-    let group = if drop >= 0 {
-        mantissa / 10u128.pow(drop as u32)
-    } else {
-        mantissa * 10u128.pow(-drop as u32)
-    };
+    let group = if drop >= 0 { mantissa / 10u128.pow(drop as u32) } else { mantissa * 10u128.pow(-drop as u32) };
     (weight, group)
 }
 
@@ -252,16 +211,10 @@ mod tests {
         assert_eq!(parse("1.5e-3"), "0.0015");
         assert_eq!(parse("0e100"), "0");
         assert_eq!(parse("1e-40"), "0.0000000000000000000000000000");
-        assert_eq!(
-            parse("0.33333333333333333333333333333333"),
-            "0.3333333333333333333333333333"
-        );
+        assert_eq!(parse("0.33333333333333333333333333333333"), "0.3333333333333333333333333333");
         assert_eq!(decimal_from_str("1e").unwrap(), None);
         assert_eq!(decimal_from_str(".").unwrap(), None);
-        assert_eq!(
-            decimal_from_str("1e30").unwrap_err().code,
-            SqlState::NUMERIC_VALUE_OUT_OF_RANGE
-        );
+        assert_eq!(decimal_from_str("1e30").unwrap_err().code, SqlState::NUMERIC_VALUE_OUT_OF_RANGE);
         assert!(decimal_from_str("123456789012345678901234567890").is_err());
     }
 
@@ -279,10 +232,7 @@ mod tests {
         for (a, b, want) in cases {
             assert_eq!(divide(d(a), d(b)).unwrap().to_string(), want, "{a} / {b}");
         }
-        assert_eq!(
-            divide(d("1"), d("0")).unwrap_err().code,
-            SqlState::DIVISION_BY_ZERO
-        );
+        assert_eq!(divide(d("1"), d("0")).unwrap_err().code, SqlState::DIVISION_BY_ZERO);
     }
 
     #[test]
@@ -291,10 +241,7 @@ mod tests {
         let t = crate::ColumnType::numeric(5, 2);
         assert_eq!(apply_typmod(d, t.typmod).unwrap().to_string(), "123.46");
         let t = crate::ColumnType::numeric(4, 2);
-        assert_eq!(
-            apply_typmod(d, t.typmod).unwrap_err().message,
-            "numeric field overflow"
-        );
+        assert_eq!(apply_typmod(d, t.typmod).unwrap_err().message, "numeric field overflow");
         assert_eq!(round_to_scale(d, -1).unwrap().to_string(), "120");
     }
 }

@@ -205,10 +205,7 @@ impl Error {
 
     /// `0A000`: the construct is known but not there yet; `what` names it.
     pub fn unsupported(what: impl fmt::Display) -> Error {
-        Error::new(
-            SqlState::FEATURE_NOT_SUPPORTED,
-            format!("{what} is not supported"),
-        )
+        Error::new(SqlState::FEATURE_NOT_SUPPORTED, format!("{what} is not supported"))
     }
 
     /// `XX000`: an invariant of ours does not hold.
@@ -218,10 +215,7 @@ impl Error {
 
     /// `22003`: `<type> out of range`.
     pub fn out_of_range(type_name: &str) -> Error {
-        Error::new(
-            SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
-            format!("{type_name} out of range"),
-        )
+        Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("{type_name} out of range"))
     }
 
     /// `22012`.

@@ -66,30 +66,12 @@ mod tests {
 
     #[test]
     fn as_the_standard_library_writes_them() {
-        for n in [
-            0,
-            1,
-            -1,
-            9,
-            10,
-            99,
-            100,
-            -100,
-            12345,
-            i32::MIN as i64,
-            i64::MAX,
-            i64::MIN,
-        ] {
+        for n in [0, 1, -1, 9, 10, 99, 100, -100, 12345, i32::MIN as i64, i64::MAX, i64::MIN] {
             let mut out = Vec::new();
             write_i64(n, &mut out);
             assert_eq!(String::from_utf8(out).unwrap(), n.to_string());
         }
-        for (n, width, want) in [
-            (7, 2, "07"),
-            (12, 2, "12"),
-            (123, 2, "123"),
-            (5, 6, "000005"),
-        ] {
+        for (n, width, want) in [(7, 2, "07"), (12, 2, "12"), (123, 2, "123"), (5, 6, "000005")] {
             let mut out = Vec::new();
             write_padded(n, width, &mut out);
             assert_eq!(String::from_utf8(out).unwrap(), want);

@@ -33,9 +33,7 @@ pub fn encode_value(v: ValueRef<'_>, out: &mut Vec<u8>) {
 #[inline]
 pub fn encode_column(v: ValueRef<'_>, ty: Type, out: &mut Vec<u8>) {
     match v {
-        ValueRef::Text(s) if ty == Type::Bpchar => {
-            encode_value(ValueRef::Text(trim_blanks(s)), out)
-        }
+        ValueRef::Text(s) if ty == Type::Bpchar => encode_value(ValueRef::Text(trim_blanks(s)), out),
         _ => encode_value(v, out),
     }
 }
@@ -77,11 +75,9 @@ fn encode_other(v: ValueRef<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&((i.order_us() as u128) ^ (1 << 127)).to_be_bytes());
         }
         ValueRef::Uuid(u) => out.extend_from_slice(&u),
-        ValueRef::Null
-        | ValueRef::Int2(_)
-        | ValueRef::Int4(_)
-        | ValueRef::Int8(_)
-        | ValueRef::Oid(_) => unreachable!("written above"),
+        ValueRef::Null | ValueRef::Int2(_) | ValueRef::Int4(_) | ValueRef::Int8(_) | ValueRef::Oid(_) => {
+            unreachable!("written above")
+        }
     }
 }
 
@@ -129,10 +125,7 @@ fn encode_decimal(d: Decimal, out: &mut Vec<u8>) {
     // Powers lie in -28..=28; 64 centres them in a byte.
     out.push((64 + n as i32 - d.scale() as i32) as u8);
     // Trailing zeros do not count: 100 and 1e2 have the same digits.
-    let low = digits[..n]
-        .iter()
-        .position(|digit| *digit != 0)
-        .unwrap_or(0);
+    let low = digits[..n].iter().position(|digit| *digit != 0).unwrap_or(0);
     out.extend(digits[low..n].iter().rev().map(|digit| digit + 1));
     out.push(0);
     if sign == Ordering::Less {
@@ -273,17 +266,8 @@ mod tests {
 
     #[test]
     fn a_month_is_thirty_days() {
-        let month = Interval {
-            months: 1,
-            ..Interval::default()
-        };
-        let days = Interval {
-            days: 30,
-            ..Interval::default()
-        };
-        assert_eq!(
-            key(ValueRef::Interval(month)),
-            key(ValueRef::Interval(days))
-        );
+        let month = Interval { months: 1, ..Interval::default() };
+        let days = Interval { days: 30, ..Interval::default() };
+        assert_eq!(key(ValueRef::Interval(month)), key(ValueRef::Interval(days)));
     }
 }

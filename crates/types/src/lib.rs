@@ -9,6 +9,7 @@
 pub mod array;
 mod binary;
 mod cast;
+mod convert;
 pub mod datetime;
 mod decimal;
 mod error;

@@ -53,11 +53,7 @@ impl RowLayout {
         for (i, column) in columns.iter().enumerate() {
             let width = fixed_width(column.ty);
             let place = if width > 0 { fixed_bytes } else { variable };
-            slots.push(Slot {
-                ty: column.ty,
-                width: width as u16,
-                place: place as u16,
-            });
+            slots.push(Slot { ty: column.ty, width: width as u16, place: place as u16 });
             fixed_bytes += width;
             variable += usize::from(width == 0);
             shapes.push(shape(i + 1, fixed_bytes, variable));
@@ -95,9 +91,7 @@ impl RowLayout {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         if count > self.slots.len() {
-            return Err(Error::internal(
-                "a row has more values than its table has columns",
-            ));
+            return Err(Error::internal("a row has more values than its table has columns"));
         }
         let shape = self.shapes[count];
         out.clear();
@@ -114,8 +108,7 @@ impl RowLayout {
                 append_variable(v, out)?;
             }
             if slot.width == 0 {
-                let end = u16::try_from(out.len() - shape.bytes_at as usize)
-                    .map_err(|_| too_big(out.len()))?;
+                let end = u16::try_from(out.len() - shape.bytes_at as usize).map_err(|_| too_big(out.len()))?;
                 let at = shape.ends_at as usize + 2 * slot.place as usize;
                 out[at..at + 2].copy_from_slice(&end.to_le_bytes());
             }
@@ -164,22 +157,14 @@ impl RowLayout {
         let bytes = row.get(shape.bytes_at as usize..)?;
         let end = end.min(bytes.len());
         let bytes = &bytes[start.min(end)..end];
-        Some(if slot.ty == Type::Bytea {
-            ValueRef::Bytea(bytes)
-        } else {
-            ValueRef::Text(valid_text(bytes))
-        })
+        Some(if slot.ty == Type::Bytea { ValueRef::Bytea(bytes) } else { ValueRef::Text(valid_text(bytes)) })
     }
 }
 
 fn shape(count: usize, fixed_bytes: usize, variable: usize) -> Shape {
     let fixed_at = COUNT_BYTES + count.div_ceil(8);
     let ends_at = fixed_at + fixed_bytes;
-    Shape {
-        fixed_at: fixed_at as u32,
-        ends_at: ends_at as u32,
-        bytes_at: (ends_at + 2 * variable) as u32,
-    }
+    Shape { fixed_at: fixed_at as u32, ends_at: ends_at as u32, bytes_at: (ends_at + 2 * variable) as u32 }
 }
 
 /// How many columns the row has, by its own account.
@@ -221,10 +206,7 @@ fn fixed_width(ty: Type) -> usize {
 
 #[cold]
 fn too_big(bytes: usize) -> Error {
-    Error::new(
-        SqlState::PROGRAM_LIMIT_EXCEEDED,
-        format!("row is too big: size {bytes}, maximum size 65535"),
-    )
+    Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, format!("row is too big: size {bytes}, maximum size 65535"))
 }
 
 #[cold]

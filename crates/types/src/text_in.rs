@@ -14,17 +14,11 @@ const NAME_BYTES: usize = 63;
 /// Client bytes as text. `22021` for invalid UTF-8 or a zero byte.
 pub fn text_from_bytes(bytes: &[u8]) -> Result<&str> {
     let bad = |at: usize| {
-        let shown: Vec<String> = bytes[at..]
-            .iter()
-            .take(sequence_len(bytes[at]))
-            .map(|b| format!("0x{b:02x}"))
-            .collect();
+        let shown: Vec<String> =
+            bytes[at..].iter().take(sequence_len(bytes[at])).map(|b| format!("0x{b:02x}")).collect();
         Error::new(
             SqlState::CHARACTER_NOT_IN_REPERTOIRE,
-            format!(
-                "invalid byte sequence for encoding \"UTF8\": {}",
-                shown.join(" ")
-            ),
+            format!("invalid byte sequence for encoding \"UTF8\": {}", shown.join(" ")),
         )
     };
     let text = std::str::from_utf8(bytes).map_err(|e| bad(e.valid_up_to()))?;
@@ -65,18 +59,19 @@ impl Value {
                 target.typmod,
             )?),
             Type::Bytea => Value::Bytea(parse_bytea(text)?),
-            Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz => {
-                parse_datetime(text, target, None)?
-            }
+            Type::Date | Type::Time | Type::Timestamp | Type::Timestamptz => parse_datetime(text, target, None)?,
             Type::Interval => Value::Interval(parse_interval(text, None)?),
             Type::Uuid => Value::Uuid(parse_uuid(text).ok_or_else(invalid)?),
-            Type::Varchar | Type::Bpchar => {
-                Value::Text(char_limit(Cow::Borrowed(text), target, false)?.into_owned())
-            }
+            Type::Varchar | Type::Bpchar => Value::Text(char_limit(Cow::Borrowed(text), target, false)?.into_owned()),
             Type::Name => Value::Text(truncate_name(text).to_string()),
             Type::Char => Value::Text(text.chars().next().map(String::from).unwrap_or_default()),
             Type::Void => Value::Text(String::new()),
             _ if ty.is_oid_like() => Value::Oid(parse_oid(text, ty)?),
+            _ if ty.element().is_some() => {
+                let items = crate::array::elements(text, ty)?;
+                let refs: Vec<_> = items.iter().map(Value::as_ref).collect();
+                Value::Text(crate::array::format(&refs, ty))
+            }
             _ => Value::Text(text.to_string()),
         };
         Ok(value)
@@ -119,10 +114,7 @@ fn is_integer_literal(text: &str) -> bool {
 fn value_out_of_range(text: &str, ty: Type) -> Error {
     Error::new(
         SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
-        format!(
-            "value \"{text}\" is out of range for type {}",
-            ty.sql_name()
-        ),
+        format!("value \"{text}\" is out of range for type {}", ty.sql_name()),
     )
 }
 
@@ -158,9 +150,7 @@ fn float_syntax(text: &str) -> Option<&str> {
     let lower = word.trim_start_matches(['+', '-']).to_ascii_lowercase();
     let signs = word.len() - lower.len();
     let special = matches!(lower.as_str(), "infinity" | "inf") || (lower == "nan" && signs == 0);
-    let digits = lower
-        .bytes()
-        .all(|b| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'+' | b'-'));
+    let digits = lower.bytes().all(|b| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'+' | b'-'));
     (signs <= 1 && (special || digits)).then_some(word)
 }
 
@@ -191,10 +181,7 @@ fn parse_f32(text: &str) -> Result<f32> {
 }
 
 fn float_range(text: &str, type_name: &str) -> Error {
-    Error::new(
-        SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
-        format!("\"{text}\" is out of range for type {type_name}"),
-    )
+    Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("\"{text}\" is out of range for type {type_name}"))
 }
 
 fn hex_digit(b: u8) -> Option<u8> {
@@ -205,12 +192,8 @@ fn hex_digit(b: u8) -> Option<u8> {
 fn parse_bytea(text: &str) -> Result<Vec<u8>> {
     match text.strip_prefix("\\x") {
         Some(hex) => parse_hex(hex),
-        None => parse_escaped(text.as_bytes()).ok_or_else(|| {
-            Error::new(
-                SqlState::INVALID_TEXT_REPRESENTATION,
-                "invalid input syntax for type bytea",
-            )
-        }),
+        None => parse_escaped(text.as_bytes())
+            .ok_or_else(|| Error::new(SqlState::INVALID_TEXT_REPRESENTATION, "invalid input syntax for type bytea")),
     }
 }
 
@@ -222,10 +205,7 @@ fn parse_hex(hex: &str) -> Result<Vec<u8>> {
         if c.is_ascii_whitespace() && high.is_none() {
             continue;
         }
-        let digit = c
-            .to_digit(16)
-            .ok_or_else(|| bad(format!("invalid hexadecimal digit: \"{c}\"")))?
-            as u8;
+        let digit = c.to_digit(16).ok_or_else(|| bad(format!("invalid hexadecimal digit: \"{c}\"")))? as u8;
         match high.take() {
             None => high = Some(digit),
             Some(h) => out.push(h << 4 | digit),
@@ -248,13 +228,7 @@ fn parse_escaped(bytes: &[u8]) -> Option<Vec<u8>> {
                 out.push(b'\\');
                 tail
             }
-            [
-                b'\\',
-                a @ b'0'..=b'3',
-                b @ b'0'..=b'7',
-                c @ b'0'..=b'7',
-                tail @ ..,
-            ] => {
+            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..] => {
                 out.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
                 tail
             }
@@ -295,16 +269,9 @@ pub fn char_limit(text: Cow<'_, str>, target: ColumnType, explicit: bool) -> Res
     let Some(limit) = target.char_len() else {
         return Ok(text);
     };
-    let chars = if text.is_ascii() {
-        text.len()
-    } else {
-        text.chars().count()
-    };
+    let chars = if text.is_ascii() { text.len() } else { text.chars().count() };
     if chars > limit {
-        let at = text
-            .char_indices()
-            .nth(limit)
-            .map_or(text.len(), |(at, _)| at);
+        let at = text.char_indices().nth(limit).map_or(text.len(), |(at, _)| at);
         if !explicit && !text[at..].bytes().all(|b| b == b' ') {
             let message = format!("value too long for type {}", target.format_type());
             return Err(Error::new(SqlState::STRING_DATA_RIGHT_TRUNCATION, message));

@@ -47,6 +47,10 @@ impl ValueRef<'_> {
             ValueRef::Oid(0) if ty.is_oid_like() && !matches!(ty, Type::Oid | Type::Xid) => {
                 out.push(b'-');
             }
+            ValueRef::Oid(v) if ty == Type::Regtype => match Type::from_oid(v) {
+                Some(named) => out.extend_from_slice(named.format_type(-1).as_bytes()),
+                None => write_u64(v as u64, out),
+            },
             ValueRef::Oid(v) => write_u64(v as u64, out),
         }
     }

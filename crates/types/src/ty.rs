@@ -110,35 +110,11 @@ const fn info(
     array_oid: u32,
     category: Category,
 ) -> TypeInfo {
-    TypeInfo {
-        ty,
-        oid,
-        name,
-        sql_name,
-        len,
-        array_oid,
-        element: None,
-        category,
-    }
+    TypeInfo { ty, oid, name, sql_name, len, array_oid, element: None, category }
 }
 
-const fn array(
-    ty: Type,
-    oid: u32,
-    name: &'static str,
-    sql_name: &'static str,
-    element: Type,
-) -> TypeInfo {
-    TypeInfo {
-        ty,
-        oid,
-        name,
-        sql_name,
-        len: -1,
-        array_oid: 0,
-        element: Some(element),
-        category: Category::Array,
-    }
+const fn array(ty: Type, oid: u32, name: &'static str, sql_name: &'static str, element: Type) -> TypeInfo {
+    TypeInfo { ty, oid, name, sql_name, len: -1, array_oid: 0, element: Some(element), category: Category::Array }
 }
 
 /// All types, in the order of [`Type`]'s discriminants.
@@ -151,95 +127,31 @@ pub static TYPES: [TypeInfo; 50] = {
         info(T::Int4, 23, "int4", "integer", 4, 1007, C::Numeric),
         info(T::Int8, 20, "int8", "bigint", 8, 1016, C::Numeric),
         info(T::Float4, 700, "float4", "real", 4, 1021, C::Numeric),
-        info(
-            T::Float8,
-            701,
-            "float8",
-            "double precision",
-            8,
-            1022,
-            C::Numeric,
-        ),
+        info(T::Float8, 701, "float8", "double precision", 8, 1022, C::Numeric),
         info(T::Numeric, 1700, "numeric", "numeric", -1, 1231, C::Numeric),
         info(T::Text, 25, "text", "text", -1, 1009, C::String),
-        info(
-            T::Varchar,
-            1043,
-            "varchar",
-            "character varying",
-            -1,
-            1015,
-            C::String,
-        ),
+        info(T::Varchar, 1043, "varchar", "character varying", -1, 1015, C::String),
         info(T::Bpchar, 1042, "bpchar", "character", -1, 1014, C::String),
         info(T::Char, 18, "char", "\"char\"", 1, 1002, C::Internal),
         info(T::Name, 19, "name", "name", 64, 1003, C::String),
         info(T::Bytea, 17, "bytea", "bytea", -1, 0, C::User),
         info(T::Date, 1082, "date", "date", 4, 1182, C::DateTime),
-        info(
-            T::Time,
-            1083,
-            "time",
-            "time without time zone",
-            8,
-            0,
-            C::DateTime,
-        ),
-        info(
-            T::Timestamp,
-            1114,
-            "timestamp",
-            "timestamp without time zone",
-            8,
-            1115,
-            C::DateTime,
-        ),
-        info(
-            T::Timestamptz,
-            1184,
-            "timestamptz",
-            "timestamp with time zone",
-            8,
-            1185,
-            C::DateTime,
-        ),
-        info(
-            T::Interval,
-            1186,
-            "interval",
-            "interval",
-            16,
-            0,
-            C::Timespan,
-        ),
+        info(T::Time, 1083, "time", "time without time zone", 8, 0, C::DateTime),
+        info(T::Timestamp, 1114, "timestamp", "timestamp without time zone", 8, 1115, C::DateTime),
+        info(T::Timestamptz, 1184, "timestamptz", "timestamp with time zone", 8, 1185, C::DateTime),
+        info(T::Interval, 1186, "interval", "interval", 16, 0, C::Timespan),
         info(T::Uuid, 2950, "uuid", "uuid", 16, 2951, C::User),
         info(T::Oid, 26, "oid", "oid", 4, 1028, C::Numeric),
         info(T::Regclass, 2205, "regclass", "regclass", 4, 0, C::Numeric),
         info(T::Regtype, 2206, "regtype", "regtype", 4, 2211, C::Numeric),
         info(T::Regproc, 24, "regproc", "regproc", 4, 0, C::Numeric),
-        info(
-            T::Regnamespace,
-            4089,
-            "regnamespace",
-            "regnamespace",
-            4,
-            0,
-            C::Numeric,
-        ),
+        info(T::Regnamespace, 4089, "regnamespace", "regnamespace", 4, 0, C::Numeric),
         info(T::Regrole, 4096, "regrole", "regrole", 4, 0, C::Numeric),
         info(T::Xid, 28, "xid", "xid", 4, 0, C::User),
         info(T::Unknown, 705, "unknown", "unknown", -2, 0, C::Unknown),
         info(T::Void, 2278, "void", "void", 4, 0, C::Pseudo),
         info(T::Record, 2249, "record", "record", -1, 0, C::Pseudo),
-        info(
-            T::PgNodeTree,
-            194,
-            "pg_node_tree",
-            "pg_node_tree",
-            -1,
-            0,
-            C::Internal,
-        ),
+        info(T::PgNodeTree, 194, "pg_node_tree", "pg_node_tree", -1, 0, C::Internal),
         array(T::Int2Vector, 22, "int2vector", "int2vector", T::Int2),
         array(T::OidVector, 30, "oidvector", "oidvector", T::Oid),
         array(T::BoolArray, 1000, "_bool", "boolean[]", T::Bool),
@@ -249,38 +161,14 @@ pub static TYPES: [TypeInfo; 50] = {
         array(T::Int4Array, 1007, "_int4", "integer[]", T::Int4),
         array(T::Int8Array, 1016, "_int8", "bigint[]", T::Int8),
         array(T::TextArray, 1009, "_text", "text[]", T::Text),
-        array(
-            T::VarcharArray,
-            1015,
-            "_varchar",
-            "character varying[]",
-            T::Varchar,
-        ),
+        array(T::VarcharArray, 1015, "_varchar", "character varying[]", T::Varchar),
         array(T::BpcharArray, 1014, "_bpchar", "character[]", T::Bpchar),
         array(T::Float4Array, 1021, "_float4", "real[]", T::Float4),
-        array(
-            T::Float8Array,
-            1022,
-            "_float8",
-            "double precision[]",
-            T::Float8,
-        ),
+        array(T::Float8Array, 1022, "_float8", "double precision[]", T::Float8),
         array(T::NumericArray, 1231, "_numeric", "numeric[]", T::Numeric),
         array(T::OidArray, 1028, "_oid", "oid[]", T::Oid),
-        array(
-            T::TimestampArray,
-            1115,
-            "_timestamp",
-            "timestamp without time zone[]",
-            T::Timestamp,
-        ),
-        array(
-            T::TimestamptzArray,
-            1185,
-            "_timestamptz",
-            "timestamp with time zone[]",
-            T::Timestamptz,
-        ),
+        array(T::TimestampArray, 1115, "_timestamp", "timestamp without time zone[]", T::Timestamp),
+        array(T::TimestamptzArray, 1185, "_timestamptz", "timestamp with time zone[]", T::Timestamptz),
         array(T::DateArray, 1182, "_date", "date[]", T::Date),
         array(T::UuidArray, 2951, "_uuid", "uuid[]", T::Uuid),
         array(T::RegtypeArray, 2211, "_regtype", "regtype[]", T::Regtype),
@@ -343,12 +231,7 @@ impl Type {
             .iter()
             .find(|(alias, _)| *alias == name)
             .map(|(_, ty)| *ty)
-            .or_else(|| {
-                TYPES
-                    .iter()
-                    .find(|t| t.name == name || t.sql_name == name)
-                    .map(|t| t.ty)
-            })
+            .or_else(|| TYPES.iter().find(|t| t.name == name || t.sql_name == name).map(|t| t.ty))
     }
 
     /// pg_type.typlen in bytes: -1 for variable length.
@@ -380,10 +263,8 @@ impl Type {
     #[inline]
     pub fn is_text(self) -> bool {
         use Type::*;
-        matches!(
-            self,
-            Text | Varchar | Bpchar | Char | Name | Unknown | PgNodeTree | Record
-        ) || self.element().is_some()
+        matches!(self, Text | Varchar | Bpchar | Char | Name | Unknown | PgNodeTree | Record)
+            || self.element().is_some()
     }
 
     /// text, varchar, bpchar, name: what string functions take.
@@ -409,10 +290,7 @@ impl Type {
     #[inline]
     pub fn is_oid_like(self) -> bool {
         use Type::*;
-        matches!(
-            self,
-            Oid | Regclass | Regtype | Regproc | Regnamespace | Regrole | Xid
-        )
+        matches!(self, Oid | Regclass | Regtype | Regproc | Regnamespace | Regrole | Xid)
     }
 
     /// `format_type(oid, typmod)`: the SQL name with its modifier, e.g. `character varying(10)`.
@@ -420,11 +298,7 @@ impl Type {
         let name = self.sql_name();
         if typmod < 0 {
             // bpchar without a length is not the same as character, which means character(1).
-            return if self == Type::Bpchar {
-                "bpchar".to_string()
-            } else {
-                name.to_string()
-            };
+            return if self == Type::Bpchar { "bpchar".to_string() } else { name.to_string() };
         }
         match self {
             Type::Varchar | Type::Bpchar if typmod > 4 => format!("{name}({})", typmod - 4),
@@ -469,26 +343,17 @@ impl ColumnType {
 
     /// `character varying(n)`.
     pub const fn varchar(n: i32) -> ColumnType {
-        ColumnType {
-            ty: Type::Varchar,
-            typmod: n + 4,
-        }
+        ColumnType { ty: Type::Varchar, typmod: n + 4 }
     }
 
     /// `character(n)`.
     pub const fn bpchar(n: i32) -> ColumnType {
-        ColumnType {
-            ty: Type::Bpchar,
-            typmod: n + 4,
-        }
+        ColumnType { ty: Type::Bpchar, typmod: n + 4 }
     }
 
     /// `numeric(precision, scale)`.
     pub const fn numeric(precision: i32, scale: i32) -> ColumnType {
-        ColumnType {
-            ty: Type::Numeric,
-            typmod: ((precision << 16) | scale) + 4,
-        }
+        ColumnType { ty: Type::Numeric, typmod: ((precision << 16) | scale) + 4 }
     }
 
     /// The declared length in characters of a character type.
@@ -542,9 +407,6 @@ mod tests {
         assert_eq!(Type::from_name("pg_catalog.regclass"), Some(Type::Regclass));
         assert_eq!(ColumnType::bpchar(84).format_type(), "character(84)");
         assert_eq!(ColumnType::numeric(10, 2).format_type(), "numeric(10,2)");
-        assert_eq!(
-            Type::Timestamp.format_type(3),
-            "timestamp(3) without time zone"
-        );
+        assert_eq!(Type::Timestamp.format_type(3), "timestamp(3) without time zone");
     }
 }

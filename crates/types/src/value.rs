@@ -282,8 +282,7 @@ fn compare_numbers(a: ValueRef<'_>, b: ValueRef<'_>) -> Option<Ordering> {
 
 /// PostgreSQL's order of floats: NaN equals itself and is above all, -0 equals 0.
 pub(crate) fn compare_f64(x: f64, y: f64) -> Ordering {
-    x.partial_cmp(&y)
-        .unwrap_or_else(|| x.is_nan().cmp(&y.is_nan()))
+    x.partial_cmp(&y).unwrap_or_else(|| x.is_nan().cmp(&y.is_nan()))
 }
 
 /// The text without its trailing blanks: what of a `character(n)` value counts.
@@ -295,9 +294,7 @@ pub fn trim_blanks(s: &str) -> &str {
 /// As [`compare`], but trailing blanks of text do not count (`character(n)`).
 pub fn compare_bpchar(a: ValueRef<'_>, b: ValueRef<'_>) -> Ordering {
     match (a, b) {
-        (ValueRef::Text(x), ValueRef::Text(y)) => {
-            trim_blanks(x).as_bytes().cmp(trim_blanks(y).as_bytes())
-        }
+        (ValueRef::Text(x), ValueRef::Text(y)) => trim_blanks(x).as_bytes().cmp(trim_blanks(y).as_bytes()),
         _ => compare(a, b),
     }
 }

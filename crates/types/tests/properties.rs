@@ -5,8 +5,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
 
 use homenode_types::{
-    ColumnType, Decimal, Interval, RowLayout, TYPES, Type, Value, ValueRef, compare,
-    compare_bpchar, hash, key,
+    ColumnType, Decimal, Interval, RowLayout, TYPES, Type, Value, ValueRef, compare, compare_bpchar, hash, key,
 };
 use proptest::prelude::*;
 
@@ -40,49 +39,29 @@ fn text() -> BoxedStrategy<String> {
 }
 
 fn near_edges() -> BoxedStrategy<i64> {
-    prop_oneof![
-        any::<i64>(),
-        -3i64..4,
-        any::<i32>().prop_map(i64::from),
-        Just(i64::MIN),
-        Just(i64::MAX)
-    ]
-    .boxed()
+    prop_oneof![any::<i64>(), -3i64..4, any::<i32>().prop_map(i64::from), Just(i64::MIN), Just(i64::MAX)].boxed()
 }
 
 fn decimal() -> BoxedStrategy<Decimal> {
     let small = (-1000i64..1000, 0u32..4).prop_map(|(m, s)| Decimal::new(m, s));
-    let any = (any::<i128>(), 0u32..=28)
-        .prop_map(|(m, s)| Decimal::try_from_i128_with_scale(m >> 32, s).unwrap_or_default());
+    let any =
+        (any::<i128>(), 0u32..=28).prop_map(|(m, s)| Decimal::try_from_i128_with_scale(m >> 32, s).unwrap_or_default());
     prop_oneof![small, any].boxed()
 }
 
 fn float() -> BoxedStrategy<f64> {
-    prop_oneof![
-        any::<f64>(),
-        (-8i32..8).prop_map(f64::from),
-        Just(-0.0),
-        Just(f64::NAN)
-    ]
-    .boxed()
+    prop_oneof![any::<f64>(), (-8i32..8).prop_map(f64::from), Just(-0.0), Just(f64::NAN)].boxed()
 }
 
 /// 4713 BC to 294276 AD.
 fn timestamp() -> BoxedStrategy<i64> {
-    prop_oneof![
-        -211_813_488_000_000_000i64..9_223_371_331_200_000_000,
-        Just(i64::MIN),
-        Just(i64::MAX)
-    ]
-    .boxed()
+    prop_oneof![-211_813_488_000_000_000i64..9_223_371_331_200_000_000, Just(i64::MIN), Just(i64::MAX)].boxed()
 }
 
 fn interval() -> BoxedStrategy<Interval> {
     let small = (-24i32..24, -40i32..40, -90_000_000_000i64..90_000_000_000);
     let any = (any::<i32>(), any::<i32>(), any::<i64>());
-    prop_oneof![small.boxed(), any.boxed()]
-        .prop_map(|(months, days, us)| Interval { months, days, us })
-        .boxed()
+    prop_oneof![small.boxed(), any.boxed()].prop_map(|(months, days, us)| Interval { months, days, us }).boxed()
 }
 
 fn value(ty: Type) -> BoxedStrategy<Value> {
@@ -95,12 +74,10 @@ fn value(ty: Type) -> BoxedStrategy<Value> {
         Type::Float8 => float().prop_map(Value::Float8).boxed(),
         Type::Numeric => decimal().prop_map(Value::Numeric).boxed(),
         Type::Char => "[a-z\u{1}é]{0,1}".prop_map(Value::Text).boxed(),
-        Type::Bytea => proptest::collection::vec(0u8..4, 0..6)
-            .prop_map(Value::Bytea)
-            .boxed(),
-        Type::Date => prop_oneof![-2_451_545i32..2_145_031_949, Just(i32::MIN), Just(i32::MAX)]
-            .prop_map(Value::Date)
-            .boxed(),
+        Type::Bytea => proptest::collection::vec(0u8..4, 0..6).prop_map(Value::Bytea).boxed(),
+        Type::Date => {
+            prop_oneof![-2_451_545i32..2_145_031_949, Just(i32::MIN), Just(i32::MAX)].prop_map(Value::Date).boxed()
+        }
         Type::Time => (0i64..=86_400_000_000).prop_map(Value::Time).boxed(),
         Type::Timestamp => timestamp().prop_map(Value::Timestamp).boxed(),
         Type::Timestamptz => timestamp().prop_map(Value::Timestamptz).boxed(),
@@ -116,9 +93,7 @@ fn value_or_null(ty: Type) -> BoxedStrategy<Value> {
 }
 
 fn typed_pair() -> BoxedStrategy<(Type, Value, Value)> {
-    proptest::sample::select(STORED)
-        .prop_flat_map(|ty| (Just(ty), value_or_null(ty), value_or_null(ty)))
-        .boxed()
+    proptest::sample::select(STORED).prop_flat_map(|ty| (Just(ty), value_or_null(ty), value_or_null(ty))).boxed()
 }
 
 fn typed_row() -> BoxedStrategy<Vec<(Type, Value)>> {
@@ -147,8 +122,7 @@ fn hash_of(v: &Value) -> u64 {
 
 /// Equal, where NaN equals itself.
 fn same(a: &Value, b: &Value) -> bool {
-    std::mem::discriminant(a) == std::mem::discriminant(b)
-        && compare(a.as_ref(), b.as_ref()) == Ordering::Equal
+    std::mem::discriminant(a) == std::mem::discriminant(b) && compare(a.as_ref(), b.as_ref()) == Ordering::Equal
 }
 
 proptest! {

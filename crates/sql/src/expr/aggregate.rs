@@ -61,8 +61,22 @@ pub struct AggregateCall {
 }
 
 const NAMES: &[&str] = &[
-    "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg", "array_agg", "stddev", "stddev_samp",
-    "stddev_pop", "variance", "var_samp", "var_pop",
+    "count",
+    "sum",
+    "avg",
+    "min",
+    "max",
+    "bool_and",
+    "bool_or",
+    "every",
+    "string_agg",
+    "array_agg",
+    "stddev",
+    "stddev_samp",
+    "stddev_pop",
+    "variance",
+    "var_samp",
+    "var_pop",
 ];
 
 /// Is there an aggregate function of this (lower-case) name?
@@ -103,7 +117,8 @@ pub fn bind_aggregate(call: &ast::Function, scope: &dyn Scope, params: &mut Para
             return Err(Error::unsupported("this argument of an aggregate"));
         };
         let bound = bind(arg, scope, params)?;
-        let unknown_is = if matches!(name.as_str(), "bool_and" | "bool_or" | "every") { Type::Bool } else { Type::Text };
+        let unknown_is =
+            if matches!(name.as_str(), "bool_and" | "bool_or" | "every") { Type::Bool } else { Type::Text };
         args.push(if bound.ty.ty == Type::Unknown { cast_implicit(bound, unknown_is, params)? } else { bound });
     }
     let types: Vec<ColumnType> = args.iter().map(|arg| arg.ty).collect();
@@ -117,9 +132,8 @@ pub fn bind_aggregate(call: &ast::Function, scope: &dyn Scope, params: &mut Para
 }
 
 fn no_aggregate(name: &str, args: &str) -> Error {
-    Error::new(SqlState::UNDEFINED_FUNCTION, format!("function {name}({args}) does not exist")).with_hint(
-        "No function matches the given name and argument types. You might need to add explicit type casts.",
-    )
+    Error::new(SqlState::UNDEFINED_FUNCTION, format!("function {name}({args}) does not exist"))
+        .with_hint("No function matches the given name and argument types. You might need to add explicit type casts.")
 }
 
 /// The aggregate and its result type (pg_aggregate.dat).
@@ -130,7 +144,11 @@ fn choose(name: &str, types: &[ColumnType]) -> Result<(Aggregate, ColumnType)> {
         no_aggregate(name, &names.join(", "))
     };
     if let ("string_agg", [a, b]) = (name, types) {
-        return if a.ty.is_string() && b.ty.is_string() { plain(Aggregate::StringAgg, Type::Text) } else { Err(missing()) };
+        return if a.ty.is_string() && b.ty.is_string() {
+            plain(Aggregate::StringAgg, Type::Text)
+        } else {
+            Err(missing())
+        };
     }
     let [column] = types else { return Err(missing()) };
     let ty = column.ty;
@@ -158,7 +176,8 @@ fn choose(name: &str, types: &[ColumnType]) -> Result<(Aggregate, ColumnType)> {
         }
         _ if ty.is_number() && (name.starts_with("std") || name.starts_with("var")) => {
             let numeric = !matches!(ty, Type::Float4 | Type::Float8);
-            let spread = Aggregate::Spread { root: name.starts_with("std"), population: name.ends_with("_pop"), numeric };
+            let spread =
+                Aggregate::Spread { root: name.starts_with("std"), population: name.ends_with("_pop"), numeric };
             plain(spread, if numeric { Type::Numeric } else { Type::Float8 })
         }
         _ => Err(missing()),
@@ -170,17 +189,33 @@ fn choose(name: &str, types: &[ColumnType]) -> Result<(Aggregate, ColumnType)> {
 enum State {
     Count(i64),
     /// Integers; 64 bits of 64-bit values fit 128 for any number of rows.
-    Integer { sum: i128, count: i64 },
-    Decimal { sum: Decimal, count: i64 },
-    Float { sum: f64, count: i64 },
-    Interval { sum: Interval, count: i64 },
+    Integer {
+        sum: i128,
+        count: i64,
+    },
+    Decimal {
+        sum: Decimal,
+        count: i64,
+    },
+    Float {
+        sum: f64,
+        count: i64,
+    },
+    Interval {
+        sum: Interval,
+        count: i64,
+    },
     /// The best value so far.
     Best(Value),
     Bool(Option<bool>),
     Text(Option<String>),
     Items(Vec<Value>),
     /// Count, mean and the sum of squared differences (Welford; merged as Chan, Golub and LeVeque).
-    Moments { count: f64, mean: f64, squares: f64 },
+    Moments {
+        count: f64,
+        mean: f64,
+        squares: f64,
+    },
 }
 
 /// What an aggregate has seen so far.
@@ -331,7 +366,9 @@ impl Accumulator {
                 let sum = Decimal::try_from_i128_with_scale(sum, 0).map_err(|_| Error::out_of_range("numeric"))?;
                 Value::Numeric(if average { divide(sum, count.into())? } else { sum })
             }
-            (State::Decimal { sum, count }, _) => Value::Numeric(if average { divide(sum, count.into())? } else { sum }),
+            (State::Decimal { sum, count }, _) => {
+                Value::Numeric(if average { divide(sum, count.into())? } else { sum })
+            }
             (State::Float { sum, .. }, Aggregate::Sum(Type::Float4)) => Value::Float4(sum as f32),
             (State::Float { sum, count }, _) => Value::Float8(if average { sum / count as f64 } else { sum }),
             (State::Interval { sum, count }, _) if average => {

@@ -13,11 +13,18 @@ use sqlparser::ast::{
 
 /// Binds an expression. Literals and parameters whose type nothing decides come out as [`Type::Unknown`].
 pub fn bind(tree: &ast::Expr, scope: &dyn Scope, params: &mut Params) -> Result<Bound> {
-    if let Some(bound) = scope.intercept(tree, params) {
-        return bound;
+    if params.depth >= MAX_DEPTH {
+        return Err(Error::new(SqlState::STATEMENT_TOO_COMPLEX, "stack depth limit exceeded")
+            .with_hint(format!("An expression can be {MAX_DEPTH} levels deep.")));
     }
-    Binder { scope, params }.node(tree)
+    params.depth += 1;
+    let bound = scope.intercept(tree, params).unwrap_or_else(|| Binder { scope, params }.node(tree));
+    params.depth -= 1;
+    bound
 }
+
+/// Levels of an expression: binding and evaluating recurse on a task's stack, which is small.
+const MAX_DEPTH: usize = 200;
 
 /// Binds an expression that is to have type `target`. `assignment` allows the casts that storing into a column allows;
 /// otherwise only implicit ones. `42804` when the types do not fit.
@@ -102,7 +109,9 @@ impl Binder<'_> {
                 let value = self.bind(expr)?;
                 call::by_name("extract", vec![field, value], self.params)
             }
-            E::Ceil { expr, field: CeilFloorKind::DateTimeField(DateTimeField::NoDateTime) } => self.call("ceil", &[expr]),
+            E::Ceil { expr, field: CeilFloorKind::DateTimeField(DateTimeField::NoDateTime) } => {
+                self.call("ceil", &[expr])
+            }
             E::Floor { expr, field: CeilFloorKind::DateTimeField(DateTimeField::NoDateTime) } => {
                 self.call("floor", &[expr])
             }
@@ -145,7 +154,8 @@ impl Binder<'_> {
         self.scope.column(qualifier, name).or_else(|error| {
             let bare = idents.len() == 1 && idents[0].quote_style.is_none();
             // SQL's functions without parentheses, which the parser may take for columns.
-            const BARE: &[&str] = &["current_schema", "current_role", "current_user", "session_user", "user", "current_catalog"];
+            const BARE: &[&str] =
+                &["current_schema", "current_role", "current_user", "session_user", "user", "current_catalog"];
             if bare && error.code == SqlState::UNDEFINED_COLUMN && BARE.contains(&name.as_str()) {
                 return call::by_name(name, Vec::new(), self.params);
             }
@@ -161,9 +171,10 @@ impl Binder<'_> {
         };
         match value {
             V::Number(digits, _) => number(digits),
-            V::SingleQuotedString(s) | V::EscapedStringLiteral(s) | V::UnicodeStringLiteral(s) | V::NationalStringLiteral(s) => {
-                text(s)
-            }
+            V::SingleQuotedString(s)
+            | V::EscapedStringLiteral(s)
+            | V::UnicodeStringLiteral(s)
+            | V::NationalStringLiteral(s) => text(s),
             V::DollarQuotedString(s) => text(&s.value),
             V::Boolean(b) => Ok(Bound::constant(Value::Bool(*b), Type::Bool)),
             V::Null => Ok(Bound::constant(Value::Null, Type::Unknown)),
@@ -188,8 +199,9 @@ impl Binder<'_> {
             BinaryOperator::And | BinaryOperator::Or => return self.connect(left, op, right),
             BinaryOperator::PGCustomBinaryOperator(names) => {
                 let symbol = names.last().map(String::as_str).unwrap_or_default();
-                let known = operator_named(symbol)
-                    .ok_or_else(|| Error::new(SqlState::UNDEFINED_FUNCTION, format!("operator does not exist: {symbol}")))?;
+                let known = operator_named(symbol).ok_or_else(|| {
+                    Error::new(SqlState::UNDEFINED_FUNCTION, format!("operator does not exist: {symbol}"))
+                })?;
                 return self.binary(left, &known, right);
             }
             _ => {}
@@ -221,8 +233,18 @@ impl Binder<'_> {
     fn connect(&mut self, left: &ast::Expr, op: &BinaryOperator, right: &ast::Expr) -> Result<Bound> {
         let and = *op == BinaryOperator::And;
         let name = if and { "AND" } else { "OR" };
-        let mut list = Vec::new();
-        for side in [left, right] {
+        // The parser makes a chain as deep as it is long; it is walked without recursion.
+        let mut sides = vec![right];
+        let mut rest = left;
+        while let ast::Expr::BinaryOp { left, op: inner, right } = rest
+            && inner == op
+        {
+            sides.push(right);
+            rest = left;
+        }
+        sides.push(rest);
+        let mut list = Vec::with_capacity(sides.len());
+        for side in sides.into_iter().rev() {
             let bound = self.bind(side)?;
             match condition(bound, name, self.params)? {
                 Expr::And(inner) if and => list.extend(inner),
@@ -246,8 +268,11 @@ impl Binder<'_> {
             UnaryOperator::Minus => negate_bound(bound, self.params),
             UnaryOperator::Not => Ok(boolean(not(condition(bound, "NOT", self.params)?))),
             UnaryOperator::PGAbs => call::by_name("abs", vec![bound], self.params),
-            UnaryOperator::PGSquareRoot => call::by_name("sqrt", vec![bound], self.params),
-            UnaryOperator::PGCubeRoot => call::by_name("cbrt", vec![bound], self.params),
+            UnaryOperator::PGSquareRoot | UnaryOperator::PGCubeRoot => {
+                let name = if op == UnaryOperator::PGSquareRoot { "sqrt" } else { "cbrt" };
+                let float = cast_implicit(bound, Type::Float8, self.params)?;
+                call::by_name(name, vec![float], self.params)
+            }
             UnaryOperator::PGBitwiseNot => call::by_name("bitnot", vec![bound], self.params),
             other => Err(Error::unsupported(format!("operator {other}"))),
         }
@@ -284,7 +309,9 @@ impl Binder<'_> {
         if let ast::Expr::Tuple(row) = expr {
             let mut any = Vec::new();
             for item in list {
-                let ast::Expr::Tuple(other) = item else { return Err(Error::unsupported("a row compared with a value")) };
+                let ast::Expr::Tuple(other) = item else {
+                    return Err(Error::unsupported("a row compared with a value"));
+                };
                 any.push(self.compare_rows(CmpOp::Eq, row, other)?.expr);
             }
             let any = Expr::Or(any);
@@ -404,12 +431,7 @@ impl Binder<'_> {
         call::by_name(name, args, self.params)
     }
 
-    fn substring(
-        &mut self,
-        expr: &ast::Expr,
-        from: Option<&ast::Expr>,
-        length: Option<&ast::Expr>,
-    ) -> Result<Bound> {
+    fn substring(&mut self, expr: &ast::Expr, from: Option<&ast::Expr>, length: Option<&ast::Expr>) -> Result<Bound> {
         let text = self.bind(expr)?;
         let from = match from {
             Some(from) => self.bind(from)?,

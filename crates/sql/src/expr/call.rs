@@ -75,6 +75,8 @@ pub(super) fn concat(left: Bound, right: Bound, params: &mut Params) -> Result<B
     if !joins_text(a, b) {
         return Err(super::operator::no_operator("||", a, b));
     }
+    let text = ColumnType::new(Type::Text);
+    let (left, right) = (super::cast_bound(left, text, params)?, super::cast_bound(right, text, params)?);
     by_name("textcat", vec![left, right], params)
 }
 
@@ -153,7 +155,7 @@ fn special_form(binder: &mut Binder<'_>, name: &str, args: &[Bound]) -> Result<O
             let null = Expr::Const(Value::Null);
             Bound { expr: Expr::Case { whens: vec![(equal, null)], otherwise: Some(Box::new(value)) }, ty }
         }
-        ("pg_typeof", [value]) => Bound::constant(Value::Text(value.ty.ty.format_type(-1)), Type::Text),
+        ("pg_typeof", [value]) => Bound::constant(Value::Oid(value.ty.ty.oid()), Type::Regtype),
         _ => return Ok(None),
     }))
 }

@@ -51,8 +51,11 @@ fn bind_param(i: usize, to: ColumnType, explicit: bool, params: &mut Params) -> 
     let known = *params.types[i].get_or_insert(to.ty);
     let bound = Bound::new(Expr::Param(i), known);
     if known != to.ty && !can_coerce(known, to.ty, CastContext::Assignment) {
-        return Err(Error::new(SqlState::AMBIGUOUS_FUNCTION, format!("inconsistent types deduced for parameter ${}", i + 1))
-            .with_detail(format!("{known} versus {}", to.ty)));
+        return Err(Error::new(
+            SqlState::AMBIGUOUS_FUNCTION,
+            format!("inconsistent types deduced for parameter ${}", i + 1),
+        )
+        .with_detail(format!("{known} versus {}", to.ty)));
     }
     if known == to.ty && to.typmod < 0 {
         return Ok(bound);
@@ -135,15 +138,17 @@ pub(super) fn cast_datum<'a>(
         (ValueRef::Null, _) => return Ok(Datum::Ref(ValueRef::Null)),
         (ValueRef::Int4(v), Type::Int8) => return Ok(Datum::Ref(ValueRef::Int8(v as i64))),
         (ValueRef::Int8(v), Type::Int4) => {
-            return i32::try_from(v)
-                .map(|v| Datum::Ref(ValueRef::Int4(v)))
-                .map_err(|_| Error::out_of_range("integer"));
+            return i32::try_from(v).map(|v| Datum::Ref(ValueRef::Int4(v))).map_err(|_| Error::out_of_range("integer"));
         }
         (ValueRef::Text(text), _) if to.ty.is_oid_like() && from != to.ty => {
             return name_to_oid(text, to.ty, env).map(Datum::Owned);
         }
         (ValueRef::Oid(oid), _) if asks_host(from, to.ty) => {
-            let name = if oid == 0 { Value::text("-") } else { env.host.call(alias_function(from, true), &[Value::Oid(oid)])? };
+            let name = if oid == 0 {
+                Value::text("-")
+            } else {
+                env.host.call(alias_function(from, true), &[Value::Oid(oid)])?
+            };
             return homenode_types::coerce(name, to, explicit).map(Datum::Owned);
         }
         (ValueRef::Oid(oid), _) if from == Type::Regtype && to.ty.is_text() => {

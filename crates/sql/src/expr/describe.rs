@@ -46,7 +46,9 @@ impl Expr {
             Expr::Extreme { list, greatest } => {
                 format!("{}({})", if *greatest { "GREATEST" } else { "LEAST" }, join(list, ", "))
             }
-            Expr::InList { expr, list, negated, .. } => format!("({} {}IN ({}))", d(expr), word(*negated), join(list, ", ")),
+            Expr::InList { expr, list, negated, .. } => {
+                format!("({} {}IN ({}))", d(expr), word(*negated), join(list, ", "))
+            }
             Expr::AnyArray { op, left, array, all, .. } => {
                 format!("({} {} {} ({}))", d(left), op.symbol(), if *all { "ALL" } else { "ANY" }, d(array))
             }

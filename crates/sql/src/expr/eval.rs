@@ -286,13 +286,7 @@ fn in_list(
     Ok(result)
 }
 
-fn any_array(
-    op: CmpOp,
-    left: ValueRef<'_>,
-    array: ValueRef<'_>,
-    array_type: Type,
-    all: bool,
-) -> Result<Option<bool>> {
+fn any_array(op: CmpOp, left: ValueRef<'_>, array: ValueRef<'_>, array_type: Type, all: bool) -> Result<Option<bool>> {
     let ValueRef::Text(text) = array else { return Ok(None) };
     let items = array::elements(text, array_type)?;
     let blanks = Blanks { left: array_type == Type::BpcharArray, right: array_type == Type::BpcharArray };

@@ -350,13 +350,15 @@ impl Scope for NoColumns {
 pub struct Params {
     /// `None`: not decided yet.
     pub types: Vec<Option<Type>>,
+    /// How deep the binder is in the tree.
+    depth: usize,
 }
 
 impl Params {
     /// The declared types; `None` or unknown where the context is to decide.
     pub fn new(declared: Vec<Option<Type>>) -> Params {
         let types = declared.into_iter().map(|ty| ty.filter(|ty| *ty != Type::Unknown)).collect();
-        Params { types }
+        Params { types, depth: 0 }
     }
 
     /// Parameters that nothing has decided are text, as in PostgreSQL.
@@ -371,3 +373,6 @@ impl Params {
         self.types[i]
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,11 +7,8 @@ use homenode_types::{CastContext, Category, ColumnType, Error, Result, SqlState,
 /// `42883` as PostgreSQL says it.
 #[cold]
 pub(super) fn no_operator(symbol: &str, left: Type, right: Type) -> Error {
-    Error::new(
-        SqlState::UNDEFINED_FUNCTION,
-        format!("operator does not exist: {left} {symbol} {right}"),
-    )
-    .with_hint("No operator matches the given name and argument types. You might need to add explicit type casts.")
+    Error::new(SqlState::UNDEFINED_FUNCTION, format!("operator does not exist: {left} {symbol} {right}"))
+        .with_hint("No operator matches the given name and argument types. You might need to add explicit type casts.")
 }
 
 /// Gives a side of unknown type the type `other` (text if that is unknown too).
@@ -140,10 +137,11 @@ fn resolve_arith(op: ArithOp, left: Bound, right: Bound, params: &mut Params) ->
         _ => known,
     };
     match (left.ty.ty, right.ty.ty) {
-        (Type::Unknown, Type::Unknown) => {
-            Err(Error::new(SqlState::AMBIGUOUS_FUNCTION, format!("operator is not unique: unknown {} unknown", op.symbol()))
-                .with_hint("Could not choose a best candidate operator. You might need to add explicit type casts."))
-        }
+        (Type::Unknown, Type::Unknown) => Err(Error::new(
+            SqlState::AMBIGUOUS_FUNCTION,
+            format!("operator is not unique: unknown {} unknown", op.symbol()),
+        )
+        .with_hint("Could not choose a best candidate operator. You might need to add explicit type casts.")),
         (Type::Unknown, known) => Ok((resolve(left, counterpart(known, false), params)?, right)),
         (known, Type::Unknown) => {
             let right = resolve(right, counterpart(known, true), params)?;
@@ -178,7 +176,7 @@ pub(super) fn condition(value: Bound, what: &str, params: &mut Params) -> Result
 
 /// Is one side text, so that `||` joins texts?
 pub(super) fn joins_text(left: Type, right: Type) -> bool {
-    let text = |ty: Type| ty.category() == Category::String || ty == Type::Char;
+    let text = |ty: Type| ty.category() == Category::String || matches!(ty, Type::Char | Type::Unknown);
     let plain = |ty: Type| ty.element().is_none() && ty != Type::Bytea;
-    (text(left) || text(right) || (left == Type::Unknown && right == Type::Unknown)) && plain(left) && plain(right)
+    (text(left) || text(right)) && plain(left) && plain(right)
 }

@@ -223,7 +223,10 @@ pub(super) fn find(text: &str, pattern: &str) -> Result<Value> {
 /// `regexp_replace`: the first match, all with flag `g`; `\1` and `\&` in the replacement.
 pub(super) fn replace(text: &str, pattern: &str, with: &str, flags: &str) -> Result<Value> {
     if let Some(unknown) = flags.chars().find(|c| !matches!(c, 'g' | 'i')) {
-        return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, format!("invalid regular expression option: \"{unknown}\"")));
+        return Err(Error::new(
+            SqlState::INVALID_PARAMETER_VALUE,
+            format!("invalid regular expression option: \"{unknown}\""),
+        ));
     }
     let regex = regex(pattern, flags.contains('i'))?;
     let expand = |groups: &regex_lite::Captures<'_>| {

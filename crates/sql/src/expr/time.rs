@@ -28,7 +28,8 @@ pub fn add_interval(timestamp_us: i64, interval: Interval) -> Result<i64> {
 }
 
 fn negated(i: Interval) -> Result<Interval> {
-    let minus = || Some(Interval { months: i.months.checked_neg()?, days: i.days.checked_neg()?, us: i.us.checked_neg()? });
+    let minus =
+        || Some(Interval { months: i.months.checked_neg()?, days: i.days.checked_neg()?, us: i.us.checked_neg()? });
     minus().ok_or_else(|| out_of_range("interval"))
 }
 
@@ -187,11 +188,18 @@ pub(super) fn extract(field: &str, value: &Value) -> Result<Value> {
         "century" => from_one(100),
         "millennium" => from_one(1000),
         "dow" => weekday,
-        "isodow" => if weekday == 0 { 7 } else { weekday },
+        "isodow" => {
+            if weekday == 0 {
+                7
+            } else {
+                weekday
+            }
+        }
         "doy" => days - days_of_civil(civil.year, 1, 1) + 1,
         "week" => iso_week(days).1,
         "isoyear" => iso_week(days).0,
         "timezone" | "timezone_hour" | "timezone_minute" if type_name == "timestamp with time zone" => 0,
+        "epoch" if type_name == "date" => days * 86_400 + 946_684_800,
         "epoch" => return Ok(scaled(us as i128 + 946_684_800_000_000, 6)),
         "julian" if us % DAY_US == 0 => days + 2_451_545,
         _ if type_name == "date" => return Err(unknown_field(field, type_name)),
@@ -205,7 +213,8 @@ fn scaled(value: i128, scale: u32) -> Value {
 }
 
 fn unknown_field(field: &str, type_name: &str) -> Error {
-    let known = Unit::from_name(field).is_some() || matches!(field, "epoch" | "dow" | "doy" | "isodow" | "isoyear" | "julian");
+    let known =
+        Unit::from_name(field).is_some() || matches!(field, "epoch" | "dow" | "doy" | "isodow" | "isoyear" | "julian");
     let (code, verb) = if known {
         (SqlState::FEATURE_NOT_SUPPORTED, "supported")
     } else {
@@ -239,7 +248,9 @@ fn extract_interval(field: &str, i: Interval) -> Result<Value> {
         "century" => scaled(years / 100, 0),
         "millennium" => scaled(years / 1000, 0),
         // A year is 365.25 days here.
-        "epoch" => scaled(years * 31_557_600_000_000 + (months * 30 + i.days as i128) * DAY_US as i128 + i.us as i128, 6),
+        "epoch" => {
+            scaled(years * 31_557_600_000_000 + (months * 30 + i.days as i128) * DAY_US as i128 + i.us as i128, 6)
+        }
         "hour" | "hours" | "h" => scaled(i.us as i128 / 3_600_000_000, 0),
         _ => return extract_clock(field, i.us, "interval"),
     })

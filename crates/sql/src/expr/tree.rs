@@ -26,7 +26,9 @@ impl Expr {
     pub fn for_each_child<'a>(&'a self, f: &mut dyn FnMut(&'a Expr)) {
         match self {
             Expr::Const(_) | Expr::Column(_) | Expr::Param(_) | Expr::Outer(_) | Expr::External(_) => {}
-            Expr::Compare { left, right, .. } | Expr::Distinct { left, right, .. } | Expr::Arith { left, right, .. } => {
+            Expr::Compare { left, right, .. }
+            | Expr::Distinct { left, right, .. }
+            | Expr::Arith { left, right, .. } => {
                 f(left);
                 f(right);
             }
@@ -68,7 +70,9 @@ impl Expr {
     pub fn for_each_child_mut(&mut self, f: &mut dyn FnMut(&mut Expr)) {
         match self {
             Expr::Const(_) | Expr::Column(_) | Expr::Param(_) | Expr::Outer(_) | Expr::External(_) => {}
-            Expr::Compare { left, right, .. } | Expr::Distinct { left, right, .. } | Expr::Arith { left, right, .. } => {
+            Expr::Compare { left, right, .. }
+            | Expr::Distinct { left, right, .. }
+            | Expr::Arith { left, right, .. } => {
                 f(left);
                 f(right);
             }

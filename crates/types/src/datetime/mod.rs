@@ -66,10 +66,7 @@ pub fn civil_of_days(days: i64) -> Civil {
 
 /// The parts of a timestamp (microseconds since 2000-01-01).
 pub fn civil_of_timestamp(us: i64) -> Civil {
-    Civil {
-        time_us: us.rem_euclid(DAY_US),
-        ..civil_of_days(us.div_euclid(DAY_US))
-    }
+    Civil { time_us: us.rem_euclid(DAY_US), ..civil_of_days(us.div_euclid(DAY_US)) }
 }
 
 /// The timestamp of its parts; `None` when it is out of range.
@@ -91,10 +88,7 @@ pub(crate) fn date_in_range(days: i64) -> bool {
 
 /// `22008`: `timestamp out of range`, `date out of range`, ...
 pub(crate) fn out_of_range(what: &str) -> Error {
-    Error::new(
-        SqlState::DATETIME_FIELD_OVERFLOW,
-        format!("{what} out of range"),
-    )
+    Error::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("{what} out of range"))
 }
 
 /// Days of a month.
@@ -114,13 +108,7 @@ pub fn add_months(us: i64, months: i32) -> Result<i64> {
     let (year, month) = (index.div_euclid(12), index.rem_euclid(12) as u32 + 1);
     let year = i32::try_from(year).map_err(|_| out_of_range("timestamp"))?;
     let day = civil.day.min(days_in_month(year, month));
-    timestamp_of_civil(&Civil {
-        year,
-        month,
-        day,
-        time_us: civil.time_us,
-    })
-    .ok_or_else(|| out_of_range("timestamp"))
+    timestamp_of_civil(&Civil { year, month, day, time_us: civil.time_us }).ok_or_else(|| out_of_range("timestamp"))
 }
 
 /// Rounds microseconds to the digits of a second that a modifier allows.
@@ -151,11 +139,7 @@ pub(crate) fn write_date(days: i32, out: &mut Vec<u8>) {
 }
 
 fn write_civil_date(civil: &Civil, out: &mut Vec<u8>) {
-    let year = if civil.year > 0 {
-        civil.year as i64
-    } else {
-        1 - civil.year as i64
-    };
+    let year = if civil.year > 0 { civil.year as i64 } else { 1 - civil.year as i64 };
     write_padded(year as u64, 4, out);
     out.push(b'-');
     write_padded(civil.month as u64, 2, out);

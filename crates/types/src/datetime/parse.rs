@@ -43,6 +43,8 @@ enum Special {
 enum Bad {
     Syntax,
     Range,
+    /// The fields are right, but there is no such date or timestamp here.
+    OutOfRange,
     Zone(String),
 }
 
@@ -52,25 +54,22 @@ type Parsed<T> = std::result::Result<T, Bad>;
 /// count from (microseconds since 2000-01-01); without it they are refused.
 pub fn parse_datetime(input: &str, target: ColumnType, now_us: Option<i64>) -> Result<Value> {
     let ty = target.ty;
-    read(input, ty, now_us)
-        .map(|v| round(v, target.typmod))
-        .map_err(|bad| match bad {
-            Bad::Syntax => Error::new(
-                SqlState::INVALID_DATETIME_FORMAT,
-                format!(
-                    "invalid input syntax for type {}: \"{input}\"",
-                    message_name(ty)
-                ),
-            ),
-            Bad::Range => Error::new(
-                SqlState::DATETIME_FIELD_OVERFLOW,
-                format!("date/time field value out of range: \"{input}\""),
-            ),
-            Bad::Zone(zone) => Error::new(
-                SqlState::INVALID_PARAMETER_VALUE,
-                format!("time zone \"{zone}\" not recognized"),
-            ),
-        })
+    read(input, ty, now_us).map(|v| round(v, target.typmod)).map_err(|bad| match bad {
+        Bad::Syntax => Error::new(
+            SqlState::INVALID_DATETIME_FORMAT,
+            format!("invalid input syntax for type {}: \"{input}\"", message_name(ty)),
+        ),
+        Bad::Range => {
+            Error::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("date/time field value out of range: \"{input}\""))
+        }
+        Bad::OutOfRange => Error::new(
+            SqlState::DATETIME_FIELD_OVERFLOW,
+            format!("{} out of range: \"{input}\"", if ty == Type::Date { "date" } else { "timestamp" }),
+        ),
+        Bad::Zone(zone) => {
+            Error::new(SqlState::INVALID_PARAMETER_VALUE, format!("time zone \"{zone}\" not recognized"))
+        }
+    })
 }
 
 /// Input errors of times use the short names (DateTimeParseError's callers).
@@ -109,35 +108,18 @@ fn read(input: &str, ty: Type, now_us: Option<i64>) -> Parsed<Value> {
     }
     let days = days(fields.date.ok_or(Bad::Syntax)?, fields.bc)?;
     if ty == Type::Date {
-        return if super::date_in_range(days) {
-            Ok(Value::Date(days as i32))
-        } else {
-            Err(Bad::Range)
-        };
+        return if super::date_in_range(days) { Ok(Value::Date(days as i32)) } else { Err(Bad::OutOfRange) };
     }
-    let zone_us = if ty == Type::Timestamptz {
-        fields.zone_s.unwrap_or(0) * 1_000_000
-    } else {
-        0
-    };
+    let zone_us = if ty == Type::Timestamptz { fields.zone_s.unwrap_or(0) * 1_000_000 } else { 0 };
     let us = days
         .checked_mul(DAY_US)
         .and_then(|us| us.checked_add(clock(&fields).ok()?.unwrap_or(0) - zone_us))
         .filter(|us| timestamp_in_range(*us))
-        .ok_or(Bad::Range)?;
-    Ok(if ty == Type::Timestamptz {
-        Value::Timestamptz(us)
-    } else {
-        Value::Timestamp(us)
-    })
+        .ok_or(Bad::OutOfRange)?;
+    Ok(if ty == Type::Timestamptz { Value::Timestamptz(us) } else { Value::Timestamp(us) })
 }
 
-fn special_value(
-    special: Special,
-    fields: &Fields,
-    ty: Type,
-    now_us: Option<i64>,
-) -> Parsed<Value> {
+fn special_value(special: Special, fields: &Fields, ty: Type, now_us: Option<i64>) -> Parsed<Value> {
     let mut us = match special {
         Special::Infinity => i64::MAX,
         Special::MinusInfinity => i64::MIN,
@@ -180,11 +162,7 @@ fn days(date: Date, bc: bool) -> Parsed<i64> {
 fn clock(fields: &Fields) -> Parsed<Option<i64>> {
     const HOUR_US: i64 = 3_600_000_000;
     let Some(us) = fields.time_us else {
-        return if fields.pm.is_some() {
-            Err(Bad::Syntax)
-        } else {
-            Ok(None)
-        };
+        return if fields.pm.is_some() { Err(Bad::Syntax) } else { Ok(None) };
     };
     let Some(pm) = fields.pm else {
         return Ok(Some(us));
@@ -207,20 +185,14 @@ fn read_field(field: &str, fields: &mut Fields) -> Parsed<()> {
             return set(&mut fields.special, Special::MinusInfinity);
         }
         let zone = zone_offset(field)?;
-        return if fields.time_us.is_some() {
-            set(&mut fields.zone_s, zone)
-        } else {
-            Err(Bad::Syntax)
-        };
+        return if fields.time_us.is_some() { set(&mut fields.zone_s, zone) } else { Err(Bad::Syntax) };
     }
     // `Jan-08-1999`
     if let Some((word, rest)) = field.split_once('-')
         && let Some(month) = month_of(word)
     {
         set(&mut fields.month_name, month)?;
-        return rest
-            .split('-')
-            .try_for_each(|part| read_number(part, fields));
+        return rest.split('-').try_for_each(|part| read_number(part, fields));
     }
     read_word(field, fields)
 }
@@ -260,10 +232,7 @@ fn read_word(word: &str, fields: &mut Fields) -> Parsed<()> {
 }
 
 fn is_utc(word: &str) -> bool {
-    matches!(
-        word,
-        "z" | "utc" | "gmt" | "zulu" | "uct" | "etc/utc" | "utc+0"
-    )
+    matches!(word, "z" | "utc" | "gmt" | "zulu" | "uct" | "etc/utc" | "utc+0")
 }
 
 const MONTHS: [&str; 12] = [
@@ -284,26 +253,15 @@ const MONTHS: [&str; 12] = [
 fn month_of(word: &str) -> Option<u32> {
     let word = word.trim_end_matches('.').to_ascii_lowercase();
     let at = MONTHS.iter().position(|m| {
-        *m == word
-            || (word.len() == 3 && m.starts_with(&word))
-            || (word == "sept" && *m == "september")
+        *m == word || (word.len() == 3 && m.starts_with(&word)) || (word == "sept" && *m == "september")
     })?;
     Some(at as u32 + 1)
 }
 
 fn is_weekday(word: &str) -> bool {
-    const DAYS: [&str; 7] = [
-        "sunday",
-        "monday",
-        "tuesday",
-        "wednesday",
-        "thursday",
-        "friday",
-        "saturday",
-    ];
+    const DAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
     let word = word.trim_end_matches('.');
-    DAYS.iter()
-        .any(|d| *d == word || (word.len() >= 3 && word.len() <= 5 && d.starts_with(word)))
+    DAYS.iter().any(|d| *d == word || (word.len() >= 3 && word.len() <= 5 && d.starts_with(word)))
 }
 
 fn read_numeric_field(field: &str, fields: &mut Fields) -> Parsed<()> {
@@ -313,10 +271,7 @@ fn read_numeric_field(field: &str, fields: &mut Fields) -> Parsed<()> {
         Some(b':') => read_time_and_zone(field, fields),
         Some(b'-' | b'/' | b'.') => {
             // `1999-01-08T04:05:06`
-            match field
-                .find(['T', 't'])
-                .filter(|at| is_time_separator(field, *at))
-            {
+            match field.find(['T', 't']).filter(|at| is_time_separator(field, *at)) {
                 Some(at) => {
                     read_date(&field[..at], fields)?;
                     read_time_and_zone(&field[at + 1..], fields)
@@ -351,27 +306,12 @@ fn read_number(text: &str, fields: &mut Fields) -> Parsed<()> {
     match text.len() {
         // YYYYMMDD
         8 if !has_date && fields.month_name.is_none() => {
-            let (year, month, day) = (
-                number(&text[..4])?,
-                number(&text[4..6])?,
-                number(&text[6..])?,
-            );
-            set(
-                &mut fields.date,
-                Date {
-                    year,
-                    month: month as u32,
-                    day: day as u32,
-                },
-            )
+            let (year, month, day) = (number(&text[..4])?, number(&text[4..6])?, number(&text[6..])?);
+            set(&mut fields.date, Date { year, month: month as u32, day: day as u32 })
         }
         // HHMMSS, HHMM after a date
         4 | 6 if has_date && fields.time_us.is_none() => {
-            let second = if text.len() == 6 {
-                number(&text[4..])?
-            } else {
-                0
-            };
+            let second = if text.len() == 6 { number(&text[4..])? } else { 0 };
             let us = time_us(number(&text[..2])?, number(&text[2..4])?, second, 0)?;
             set(&mut fields.time_us, us)
         }
@@ -389,16 +329,8 @@ fn date_from_numbers(fields: &Fields) -> Parsed<Date> {
     let [(a, a_len), (b, b_len)] = fields.numbers[..] else {
         return Err(Bad::Syntax);
     };
-    let (day, year, year_len) = if a_len > 2 {
-        (b, a, a_len)
-    } else {
-        (a, b, b_len)
-    };
-    Ok(Date {
-        year: full_year(year, year_len, fields.bc),
-        month,
-        day: day as u32,
-    })
+    let (day, year, year_len) = if a_len > 2 { (b, a, a_len) } else { (a, b, b_len) };
+    Ok(Date { year: full_year(year, year_len, fields.bc), month, day: day as u32 })
 }
 
 /// Two-digit years are 1970 to 2069.
@@ -419,40 +351,24 @@ fn number(text: &str) -> Parsed<i32> {
 
 fn read_date(text: &str, fields: &mut Fields) -> Parsed<()> {
     let mut parts = text.split(['-', '/', '.']);
-    let (Some(a), Some(b), Some(c), None) =
-        (parts.next(), parts.next(), parts.next(), parts.next())
-    else {
+    let (Some(a), Some(b), Some(c), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
         return Err(Bad::Syntax);
     };
     let date = if let Some(month) = month_of(b) {
         // `1999-Jan-08` or `08-Jan-1999`
         let (year, day) = if a.len() > 2 { (a, c) } else { (c, a) };
-        Date {
-            year: full_year(number(year)?, year.len(), fields.bc),
-            month,
-            day: number(day)? as u32,
-        }
+        Date { year: full_year(number(year)?, year.len(), fields.bc), month, day: number(day)? as u32 }
     } else if a.len() > 2 {
-        Date {
-            year: number(a)?,
-            month: number(b)? as u32,
-            day: number(c)? as u32,
-        }
+        Date { year: number(a)?, month: number(b)? as u32, day: number(c)? as u32 }
     } else {
         let year = full_year(number(c)?, c.len(), fields.bc);
-        Date {
-            year,
-            month: number(a)? as u32,
-            day: number(b)? as u32,
-        }
+        Date { year, month: number(a)? as u32, day: number(b)? as u32 }
     };
     set(&mut fields.date, date)
 }
 
 fn read_time_and_zone(text: &str, fields: &mut Fields) -> Parsed<()> {
-    let end = text
-        .find(|c: char| !(c.is_ascii_digit() || matches!(c, ':' | '.')))
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, ':' | '.'))).unwrap_or(text.len());
     let (clock, rest) = text.split_at(end);
     set(&mut fields.time_us, parse_clock(clock)?)?;
     match rest.as_bytes().first() {
@@ -476,12 +392,7 @@ fn parse_clock(text: &str) -> Parsed<i64> {
         None => ("0", ""),
         Some(s) => s.split_once('.').unwrap_or((s, "")),
     };
-    time_us(
-        number(hour)?,
-        number(minute)?,
-        number(second)?,
-        fraction_us(fraction)?,
-    )
+    time_us(number(hour)?, number(minute)?, number(second)?, fraction_us(fraction)?)
 }
 
 /// Microseconds of the digits after a second's point, rounded.

@@ -91,8 +91,7 @@ impl Sum {
     fn add(&mut self, n: Number, unit: Unit) {
         match unit.size() {
             Part::Us(size) => {
-                self.us +=
-                    n.whole as i128 * size as i128 + (n.fraction * size as f64).round() as i128;
+                self.us += n.whole as i128 * size as i128 + (n.fraction * size as f64).round() as i128;
             }
             Part::Days(size) => {
                 self.days += n.whole as i128 * size as i128;
@@ -101,11 +100,7 @@ impl Sum {
             Part::Months(size) => {
                 self.months += n.whole as i128 * size as i128;
                 let months = n.fraction * size as f64;
-                let whole = if size > 1 {
-                    months.round()
-                } else {
-                    months.trunc()
-                };
+                let whole = if size > 1 { months.round() } else { months.trunc() };
                 self.months += whole as i128;
                 if size == 1 {
                     self.add_days((months - whole) * 30.0);
@@ -140,16 +135,10 @@ pub fn parse_interval(input: &str, default_unit: Option<Unit>) -> Result<Interva
         None => parse_verbose(input, default_unit.unwrap_or(Unit::Second)),
     };
     let sum = sum.ok_or_else(|| {
-        Error::new(
-            SqlState::INVALID_DATETIME_FORMAT,
-            format!("invalid input syntax for type interval: \"{input}\""),
-        )
+        Error::new(SqlState::INVALID_DATETIME_FORMAT, format!("invalid input syntax for type interval: \"{input}\""))
     })?;
     sum.finish().ok_or_else(|| {
-        Error::new(
-            SqlState::DATETIME_FIELD_OVERFLOW,
-            format!("interval field value out of range: \"{input}\""),
-        )
+        Error::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("interval field value out of range: \"{input}\""))
     })
 }
 
@@ -170,23 +159,13 @@ fn parse_verbose(input: &str, default_unit: Unit) -> Option<Sum> {
         if !number.is_empty() {
             if let Some(n) = pending.take() {
                 // A number before a clock counts days, as in `1 02:03:04`.
-                sum.add(
-                    n,
-                    if number.contains(':') {
-                        Unit::Day
-                    } else {
-                        default_unit
-                    },
-                );
+                sum.add(n, if number.contains(':') { Unit::Day } else { default_unit });
             }
             pending = parse_quantity(number, &mut sum)?;
             seen = true;
         }
         if !unit.is_empty() {
-            sum.add(
-                pending.take()?,
-                Unit::from_name(&unit.to_ascii_lowercase())?,
-            );
+            sum.add(pending.take()?, Unit::from_name(&unit.to_ascii_lowercase())?);
         }
     }
     if let Some(n) = pending {
@@ -197,9 +176,7 @@ fn parse_verbose(input: &str, default_unit: Unit) -> Option<Sum> {
 
 /// A token's leading number and the unit glued to it (`3days`).
 fn split_unit(token: &str) -> (&str, &str) {
-    let at = token
-        .find(|c: char| c.is_ascii_alphabetic())
-        .unwrap_or(token.len());
+    let at = token.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(token.len());
     token.split_at(at)
 }
 
@@ -227,24 +204,9 @@ fn parse_number(digits: &str, negative: bool) -> Option<Number> {
     if whole.len() + fraction.len() == 0 || !all_digits(whole) || !all_digits(fraction) {
         return None;
     }
-    let whole: i64 = if whole.is_empty() {
-        0
-    } else {
-        whole.parse().ok()?
-    };
-    let fraction: f64 = if fraction.is_empty() {
-        0.0
-    } else {
-        format!("0.{fraction}").parse().ok()?
-    };
-    Some(if negative {
-        Number {
-            whole: -whole,
-            fraction: -fraction,
-        }
-    } else {
-        Number { whole, fraction }
-    })
+    let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let fraction: f64 = if fraction.is_empty() { 0.0 } else { format!("0.{fraction}").parse().ok()? };
+    Some(if negative { Number { whole: -whole, fraction: -fraction } } else { Number { whole, fraction } })
 }
 
 /// `h:mm[:ss[.f]]` where the hours may be many.

@@ -4,16 +4,32 @@ use super::super::arith::check_float;
 use super::super::function::{Body, Function, Volatility, strict};
 use super::{decimal, float, int};
 use homenode_types::Type::{Float4, Float8, Int2, Int4, Int8, Numeric, Text};
-use homenode_types::{Decimal, Error, Result, SqlState, Value, decimal_from_f64, decimal_to_f64, divide, round_to_scale};
+use homenode_types::{
+    Decimal, Error, Result, SqlState, Value, decimal_from_f64, decimal_to_f64, divide, round_to_scale,
+};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 type F = fn(&[Value]) -> Result<Value>;
 
 /// The table.
 pub(super) static FUNCTIONS: &[Function] = &[
-    strict("abs", &[Int2], Int2, |a| int(&a[0]).checked_abs().and_then(|v| i16::try_from(v).ok()).map(Value::Int2).ok_or_else(|| Error::out_of_range("smallint"))),
-    strict("abs", &[Int4], Int4, |a| int(&a[0]).checked_abs().and_then(|v| i32::try_from(v).ok()).map(Value::Int4).ok_or_else(|| Error::out_of_range("integer"))),
-    strict("abs", &[Int8], Int8, |a| int(&a[0]).checked_abs().map(Value::Int8).ok_or_else(|| Error::out_of_range("bigint"))),
+    strict("abs", &[Int2], Int2, |a| {
+        int(&a[0])
+            .checked_abs()
+            .and_then(|v| i16::try_from(v).ok())
+            .map(Value::Int2)
+            .ok_or_else(|| Error::out_of_range("smallint"))
+    }),
+    strict("abs", &[Int4], Int4, |a| {
+        int(&a[0])
+            .checked_abs()
+            .and_then(|v| i32::try_from(v).ok())
+            .map(Value::Int4)
+            .ok_or_else(|| Error::out_of_range("integer"))
+    }),
+    strict("abs", &[Int8], Int8, |a| {
+        int(&a[0]).checked_abs().map(Value::Int8).ok_or_else(|| Error::out_of_range("bigint"))
+    }),
     strict("abs", &[Float4], Float4, |a| Ok(Value::Float4(float(&a[0]).abs() as f32))),
     strict("abs", &[Float8], Float8, |a| Ok(Value::Float8(float(&a[0]).abs()))),
     strict("abs", &[Numeric], Numeric, |a| Ok(Value::Numeric(decimal(&a[0]).abs()))),
@@ -24,10 +40,14 @@ pub(super) static FUNCTIONS: &[Function] = &[
         b if b.is_zero() => Err(Error::division_by_zero()),
         b => decimal(&a[0]).checked_rem(b).map(Value::Numeric).ok_or_else(|| Error::out_of_range("numeric")),
     }),
-    strict("div", &[Numeric, Numeric], Numeric, |a| divide(decimal(&a[0]), decimal(&a[1])).map(|v| Value::Numeric(v.trunc()))),
+    strict("div", &[Numeric, Numeric], Numeric, |a| {
+        divide(decimal(&a[0]), decimal(&a[1])).map(|v| Value::Numeric(v.trunc()))
+    }),
     strict("round", &[Float8], Float8, |a| Ok(Value::Float8(float(&a[0]).round_ties_even()))),
     strict("round", &[Numeric], Numeric, |a| round_to_scale(decimal(&a[0]), 0).map(Value::Numeric)),
-    strict("round", &[Numeric, Int4], Numeric, |a| round_to_scale(decimal(&a[0]), int(&a[1]) as i32).map(Value::Numeric)),
+    strict("round", &[Numeric, Int4], Numeric, |a| {
+        round_to_scale(decimal(&a[0]), int(&a[1]) as i32).map(Value::Numeric)
+    }),
     strict("trunc", &[Float8], Float8, |a| Ok(Value::Float8(float(&a[0]).trunc()))),
     strict("trunc", &[Numeric], Numeric, |a| Ok(Value::Numeric(decimal(&a[0]).trunc()))),
     strict("trunc", &[Numeric, Int4], Numeric, |a| truncate(decimal(&a[0]), int(&a[1]))),
@@ -37,15 +57,19 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("ceil", &[Numeric], Numeric, |a| Ok(Value::Numeric(decimal(&a[0]).ceil()))),
     strict("ceiling", &[Float8], Float8, CEIL),
     strict("ceiling", &[Numeric], Numeric, |a| Ok(Value::Numeric(decimal(&a[0]).ceil()))),
-    strict("sign", &[Float8], Float8, |a| Ok(Value::Float8(match float(&a[0]) {
-        v if v > 0.0 => 1.0,
-        v if v < 0.0 => -1.0,
-        _ => 0.0,
-    }))),
+    strict("sign", &[Float8], Float8, |a| {
+        Ok(Value::Float8(match float(&a[0]) {
+            v if v > 0.0 => 1.0,
+            v if v < 0.0 => -1.0,
+            _ => 0.0,
+        }))
+    }),
     strict("sign", &[Numeric], Numeric, |a| Ok(Value::Numeric(decimal(&a[0]).cmp(&Decimal::ZERO).into_sign()))),
     strict("power", &[Float8, Float8], Float8, POWER),
     strict("pow", &[Float8, Float8], Float8, POWER),
-    strict("power", &[Numeric, Numeric], Numeric, |a| numeric_power(decimal(&a[0]), decimal(&a[1])).map(Value::Numeric)),
+    strict("power", &[Numeric, Numeric], Numeric, |a| {
+        numeric_power(decimal(&a[0]), decimal(&a[1])).map(Value::Numeric)
+    }),
     strict("pow", &[Numeric, Numeric], Numeric, |a| numeric_power(decimal(&a[0]), decimal(&a[1])).map(Value::Numeric)),
     strict("sqrt", &[Float8], Float8, |a| match float(&a[0]) {
         v if v < 0.0 => Err(negative_root()),
@@ -57,7 +81,9 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("ln", &[Float8], Float8, |a| logarithm(&a[0]).map(|v| Value::Float8(v.ln()))),
     strict("log", &[Float8], Float8, |a| logarithm(&a[0]).map(|v| Value::Float8(v.log10()))),
     strict("log10", &[Float8], Float8, |a| logarithm(&a[0]).map(|v| Value::Float8(v.log10()))),
-    strict("log", &[Numeric, Numeric], Numeric, |a| decimal_from_f64(logarithm(&a[1])?.ln() / logarithm(&a[0])?.ln(), 16).map(Value::Numeric)),
+    strict("log", &[Numeric, Numeric], Numeric, |a| {
+        decimal_from_f64(logarithm(&a[1])?.ln() / logarithm(&a[0])?.ln(), 16).map(Value::Numeric)
+    }),
     strict("sin", &[Float8], Float8, |a| Ok(Value::Float8(float(&a[0]).sin()))),
     strict("cos", &[Float8], Float8, |a| Ok(Value::Float8(float(&a[0]).cos()))),
     strict("tan", &[Float8], Float8, |a| Ok(Value::Float8(float(&a[0]).tan()))),
@@ -71,7 +97,14 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("bitnot", &[Int8], Int8, |a| Ok(Value::Int8(!int(&a[0])))),
     strict("to_hex", &[Int4], Text, |a| Ok(Value::Text(format!("{:x}", int(&a[0]) as i32)))),
     strict("to_hex", &[Int8], Text, |a| Ok(Value::Text(format!("{:x}", int(&a[0]))))),
-    Function { name: "random", args: &[], variadic: None, result: Float8, volatility: Volatility::Volatile, body: Body::Strict(random) },
+    Function {
+        name: "random",
+        args: &[],
+        variadic: None,
+        result: Float8,
+        volatility: Volatility::Volatile,
+        body: Body::Strict(random),
+    },
 ];
 
 const CEIL: F = |a| Ok(Value::Float8(float(&a[0]).ceil()));
@@ -96,7 +129,11 @@ fn remainder(a: &[Value]) -> Result<i64> {
 
 fn truncate(d: Decimal, scale: i64) -> Result<Value> {
     if scale >= 0 {
-        return Ok(Value::Numeric(if d.scale() as i64 > scale { d.trunc_with_scale(scale as u32) } else { round_to_scale(d, scale.min(28) as i32)? }));
+        return Ok(Value::Numeric(if d.scale() as i64 > scale {
+            d.trunc_with_scale(scale as u32)
+        } else {
+            round_to_scale(d, scale.min(28) as i32)?
+        }));
     }
     let unit = Decimal::from(10i128.checked_pow(scale.unsigned_abs().min(28) as u32).unwrap_or(i128::MAX));
     Ok(Value::Numeric((d / unit).trunc() * unit))
@@ -144,7 +181,11 @@ fn significant_scale(d: Decimal, at_least: u32) -> i32 {
 pub(in super::super) fn numeric_power(a: Decimal, b: Decimal) -> Result<Decimal> {
     let overflow = || Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "value overflows numeric format");
     let at_least = a.scale().max(b.scale());
-    let exponent = if b.fract().is_zero() { i64::try_from(b.trunc().mantissa() / 10i128.pow(b.trunc().scale())).ok() } else { None };
+    let exponent = if b.fract().is_zero() {
+        i64::try_from(b.trunc().mantissa() / 10i128.pow(b.trunc().scale())).ok()
+    } else {
+        None
+    };
     let result = match exponent {
         Some(n) if n.unsigned_abs() <= 100_000 => {
             let mut power = Decimal::ONE;
@@ -158,7 +199,10 @@ pub(in super::super) fn numeric_power(a: Decimal, b: Decimal) -> Result<Decimal>
             let power = if a == Decimal::NEGATIVE_ONE { if n % 2 == 0 { Decimal::ONE } else { a } } else { power };
             if n < 0 {
                 if power.is_zero() {
-                    return Err(Error::new(SqlState::INVALID_ARGUMENT_FOR_POWER_FUNCTION, "zero raised to a negative power is undefined"));
+                    return Err(Error::new(
+                        SqlState::INVALID_ARGUMENT_FOR_POWER_FUNCTION,
+                        "zero raised to a negative power is undefined",
+                    ));
                 }
                 Decimal::ONE.checked_div(power).ok_or_else(overflow)?
             } else {

@@ -3,7 +3,8 @@
 use super::super::function::{ANY, Body, Function, Volatility, effect, host, strict};
 use super::int;
 use homenode_types::Type::{
-    self, Bool, Bytea, Float8, Int2, Int4, Int8, Name, NameArray, Numeric, Oid, PgNodeTree, Regclass, Text, Timestamptz, Uuid, Void,
+    self, Bool, Bytea, Float8, Int2, Int4, Int8, Name, NameArray, Numeric, Oid, PgNodeTree, Regclass, Text,
+    Timestamptz, Uuid, Void,
 };
 use homenode_types::{Result, Value};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -28,7 +29,14 @@ pub(super) static FUNCTIONS: &[Function] = &[
     effect("pg_try_advisory_lock", &[Int8], Bool),
     effect("pg_advisory_unlock", &[Int8], Bool),
     effect("pg_notify", &[Text, Text], Void),
-    Function { name: "gen_random_uuid", args: &[], variadic: None, result: Uuid, volatility: Volatility::Volatile, body: Body::Strict(random_uuid) },
+    Function {
+        name: "gen_random_uuid",
+        args: &[],
+        variadic: None,
+        result: Uuid,
+        volatility: Volatility::Volatile,
+        body: Body::Strict(random_uuid),
+    },
     host("pg_backend_pid", &[], Int4),
     host("version", &[], Text),
     host("current_database", &[], Name),
@@ -114,7 +122,14 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("pg_size_pretty", &[Numeric], Text, |a| {
         Ok(Value::Text(size_pretty(super::decimal(&a[0]).trunc().mantissa())))
     }),
-    Function { name: "format_type", args: &[Oid, Int4], variadic: None, result: Text, volatility: Volatility::Stable, body: Body::Plain(format_type) },
+    Function {
+        name: "format_type",
+        args: &[Oid, Int4],
+        variadic: None,
+        result: Text,
+        volatility: Volatility::Stable,
+        body: Body::Plain(format_type),
+    },
     strict("hashtext", &[Text], Int4, |a| Ok(Value::Int4(fnv(super::text(&a[0]).as_bytes())))),
     strict("md5", &[Text], Text, |a| Ok(Value::Text(super::super::md5::hex(super::text(&a[0]).as_bytes())))),
     strict("md5", &[Bytea], Text, |a| match &a[0] {

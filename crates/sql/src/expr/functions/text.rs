@@ -6,7 +6,12 @@ use super::{int, text};
 use homenode_types::Type::{self, Bool, Bytea, Int4, Name, Text};
 use homenode_types::{Error, Result, SqlState, Value};
 
-const fn plain(name: &'static str, args: &'static [Type], variadic: Option<Type>, f: fn(&[Value]) -> Result<Value>) -> Function {
+const fn plain(
+    name: &'static str,
+    args: &'static [Type],
+    variadic: Option<Type>,
+    f: fn(&[Value]) -> Result<Value>,
+) -> Function {
     Function { name, args, variadic, result: Text, volatility: Volatility::Immutable, body: Body::Plain(f) }
 }
 
@@ -101,12 +106,16 @@ pub(super) static FUNCTIONS: &[Function] = &[
         "hex" => Value::parse_text(&format!("\\x{}", text(&a[0])), Bytea.into()),
         other => Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, format!("unrecognized encoding: \"{other}\""))),
     }),
-    strict("regexp_replace", &[Text, Text, Text], Text, |a| pattern::replace(text(&a[0]), text(&a[1]), text(&a[2]), "")),
+    strict("regexp_replace", &[Text, Text, Text], Text, |a| {
+        pattern::replace(text(&a[0]), text(&a[1]), text(&a[2]), "")
+    }),
     strict("regexp_replace", &[Text, Text, Text, Text], Text, |a| {
         pattern::replace(text(&a[0]), text(&a[1]), text(&a[2]), text(&a[3]))
     }),
     strict("array_to_string", &[ANY, Text], Text, |a| array_to_string(text(&a[0]), text(&a[1]), None)),
-    strict("array_to_string", &[ANY, Text, Text], Text, |a| array_to_string(text(&a[0]), text(&a[1]), Some(text(&a[2])))),
+    strict("array_to_string", &[ANY, Text, Text], Text, |a| {
+        array_to_string(text(&a[0]), text(&a[1]), Some(text(&a[2])))
+    }),
     strict("array_length", &[ANY, Int4], Int4, |a| match (items(text(&a[0]))?.len(), int(&a[1])) {
         (n @ 1.., 1) => count(n),
         _ => Ok(Value::Null),
@@ -229,25 +238,158 @@ fn chr(code: i64) -> Result<Value> {
     }
     match u32::try_from(code).ok().and_then(char::from_u32) {
         Some(c) => ok(c),
-        None => Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, format!("requested character too large for encoding: {code}"))),
+        None => Err(Error::new(
+            SqlState::PROGRAM_LIMIT_EXCEEDED,
+            format!("requested character too large for encoding: {code}"),
+        )),
     }
 }
 
 /// Keywords that PostgreSQL reserves: an identifier spelt so needs quotes.
 const RESERVED: &[&str] = &[
-    "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "authorization", "between", "bigint",
-    "binary", "bit", "boolean", "both", "case", "cast", "char", "character", "check", "coalesce", "collate", "collation",
-    "column", "concurrently", "constraint", "create", "cross", "current_catalog", "current_date", "current_role",
-    "current_schema", "current_time", "current_timestamp", "current_user", "dec", "decimal", "default", "deferrable",
-    "desc", "distinct", "do", "else", "end", "except", "exists", "extract", "false", "fetch", "float", "for", "foreign",
-    "freeze", "from", "full", "grant", "greatest", "group", "grouping", "having", "ilike", "in", "initially", "inner",
-    "inout", "int", "integer", "intersect", "interval", "into", "is", "isnull", "join", "lateral", "leading", "least",
-    "left", "like", "limit", "localtime", "localtimestamp", "national", "natural", "nchar", "none", "normalize", "not",
-    "notnull", "null", "nullif", "numeric", "offset", "on", "only", "or", "order", "out", "outer", "overlaps", "overlay",
-    "placing", "position", "precision", "primary", "real", "references", "returning", "right", "row", "select",
-    "session_user", "setof", "similar", "smallint", "some", "substring", "symmetric", "table", "tablesample", "then",
-    "time", "timestamp", "to", "trailing", "treat", "trim", "true", "union", "unique", "user", "using", "values",
-    "varchar", "variadic", "verbose", "when", "where", "window", "with", "xmlattributes", "xmlconcat", "xmlelement",
+    "all",
+    "analyse",
+    "analyze",
+    "and",
+    "any",
+    "array",
+    "as",
+    "asc",
+    "asymmetric",
+    "authorization",
+    "between",
+    "bigint",
+    "binary",
+    "bit",
+    "boolean",
+    "both",
+    "case",
+    "cast",
+    "char",
+    "character",
+    "check",
+    "coalesce",
+    "collate",
+    "collation",
+    "column",
+    "concurrently",
+    "constraint",
+    "create",
+    "cross",
+    "current_catalog",
+    "current_date",
+    "current_role",
+    "current_schema",
+    "current_time",
+    "current_timestamp",
+    "current_user",
+    "dec",
+    "decimal",
+    "default",
+    "deferrable",
+    "desc",
+    "distinct",
+    "do",
+    "else",
+    "end",
+    "except",
+    "exists",
+    "extract",
+    "false",
+    "fetch",
+    "float",
+    "for",
+    "foreign",
+    "freeze",
+    "from",
+    "full",
+    "grant",
+    "greatest",
+    "group",
+    "grouping",
+    "having",
+    "ilike",
+    "in",
+    "initially",
+    "inner",
+    "inout",
+    "int",
+    "integer",
+    "intersect",
+    "interval",
+    "into",
+    "is",
+    "isnull",
+    "join",
+    "lateral",
+    "leading",
+    "least",
+    "left",
+    "like",
+    "limit",
+    "localtime",
+    "localtimestamp",
+    "national",
+    "natural",
+    "nchar",
+    "none",
+    "normalize",
+    "not",
+    "notnull",
+    "null",
+    "nullif",
+    "numeric",
+    "offset",
+    "on",
+    "only",
+    "or",
+    "order",
+    "out",
+    "outer",
+    "overlaps",
+    "overlay",
+    "placing",
+    "position",
+    "precision",
+    "primary",
+    "real",
+    "references",
+    "returning",
+    "right",
+    "row",
+    "select",
+    "session_user",
+    "setof",
+    "similar",
+    "smallint",
+    "some",
+    "substring",
+    "symmetric",
+    "table",
+    "tablesample",
+    "then",
+    "time",
+    "timestamp",
+    "to",
+    "trailing",
+    "treat",
+    "trim",
+    "true",
+    "union",
+    "unique",
+    "user",
+    "using",
+    "values",
+    "varchar",
+    "variadic",
+    "verbose",
+    "when",
+    "where",
+    "window",
+    "with",
+    "xmlattributes",
+    "xmlconcat",
+    "xmlelement",
 ];
 
 /// The identifier as SQL must write it.
@@ -263,7 +405,11 @@ pub(super) fn quote_ident(name: &str) -> String {
 
 fn quote_literal(s: &str) -> String {
     let quoted = s.replace('\'', "''");
-    if s.contains('\\') { format!(" E'{}'", quoted.replace('\\', "\\\\")).trim_start().to_string() } else { format!("'{quoted}'") }
+    if s.contains('\\') {
+        format!(" E'{}'", quoted.replace('\\', "\\\\")).trim_start().to_string()
+    } else {
+        format!("'{quoted}'")
+    }
 }
 
 /// `format`: `%s`, `%I`, `%L`, `%%`, and positions `%1$s`.
@@ -283,7 +429,9 @@ fn format(a: &[Value]) -> Result<Value> {
         }
         if !digits.is_empty() {
             rest.next_if_eq(&'$').ok_or_else(|| Error::unsupported("a width in format"))?;
-            next = digits.parse().map_err(|_| invalid("format specifies argument 0, but arguments are numbered from 1"))?;
+            next = digits
+                .parse()
+                .map_err(|_| invalid("format specifies argument 0, but arguments are numbered from 1"))?;
         }
         let kind = rest.next().ok_or_else(|| invalid("unterminated format() type specifier"))?;
         if kind == '%' {
@@ -297,7 +445,12 @@ fn format(a: &[Value]) -> Result<Value> {
         next += 1;
         match (kind, value) {
             ('s', value) => out.push_str(&shown(value)),
-            ('I', Value::Null) => return Err(Error::new(SqlState::NULL_VALUE_NOT_ALLOWED, "null values cannot be formatted as an SQL identifier")),
+            ('I', Value::Null) => {
+                return Err(Error::new(
+                    SqlState::NULL_VALUE_NOT_ALLOWED,
+                    "null values cannot be formatted as an SQL identifier",
+                ));
+            }
             ('I', value) => out.push_str(&quote_ident(&shown(value))),
             (_, Value::Null) => out.push_str("NULL"),
             (_, value) => out.push_str(&quote_literal(&shown(value))),

@@ -50,7 +50,9 @@ pub(super) static FUNCTIONS: &[Function] = &[
         if in_range { Ok(Value::Timestamptz(us as i64)) } else { Err(out_of_range("timestamp")) }
     }),
     strict("make_date", &[Int4, Int4, Int4], Date, |a| make_date(int(&a[0]), int(&a[1]), int(&a[2]))),
-    strict("isfinite", &[Timestamp], Type::Bool, |a| Ok(Value::Bool(!matches!(a[0], Value::Timestamp(i64::MIN | i64::MAX))))),
+    strict("isfinite", &[Timestamp], Type::Bool, |a| {
+        Ok(Value::Bool(!matches!(a[0], Value::Timestamp(i64::MIN | i64::MAX))))
+    }),
     strict("timezone", &[Text, Timestamptz], Timestamp, |a| match a[1] {
         Value::Timestamptz(us) => utc(&a[0]).map(|()| Value::Timestamp(us)),
         _ => Ok(Value::Null),
