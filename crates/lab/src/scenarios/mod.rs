@@ -9,6 +9,7 @@ mod latch_wakeups;
 mod log_durability;
 mod mutex_exclusion;
 mod task_permits;
+mod tree_concurrent;
 
 use crate::scenario::Scenario;
 
@@ -22,6 +23,7 @@ pub const ALL: &[&Scenario] = &[
     &latch_wakeups::SCENARIO,
     &disk_replace::SCENARIO,
     &log_durability::SCENARIO,
+    &tree_concurrent::SCENARIO,
     &engine_transfers::SCHEDULES,
     &engine_transfers::CRASHES,
 ];
