@@ -67,7 +67,7 @@ impl Session {
     }
 
     /// Makes the tree of a new index over the rows of `table`, which this transaction has locked.
-    pub(crate) fn build_index(&mut self, table: &Table, index: &IndexDefinition) -> Result<PageNo> {
+    pub(crate) fn build_index(&mut self, table: &Arc<Table>, index: &IndexDefinition) -> Result<PageNo> {
         let mut sorter = Sorter::new();
         let mut entry_key = Vec::new();
         let mut scan = self.scan(table, KeyRange::all(), false)?;
@@ -98,7 +98,7 @@ impl Session {
     }
 
     /// Puts the rows of `table` in the order of the new definition's primary key.
-    pub(crate) fn rebuild(&mut self, table: &Table, mut definition: TableDefinition) -> Result<()> {
+    pub(crate) fn rebuild(&mut self, table: &Arc<Table>, mut definition: TableDefinition) -> Result<()> {
         let oid = definition.oid;
         let fresh = self.db.table(definition.clone());
         let name = definition.primary_key.as_ref().map_or(String::new(), |primary_key| primary_key.name.clone());
@@ -150,7 +150,7 @@ impl Session {
         self.put_object(Object::Table(definition))
     }
 
-    fn rebuild_sorted(&mut self, table: &Table, fresh: &Table, header: Header, rows: usize, name: &str) -> Result<PageNo> {
+    fn rebuild_sorted(&mut self, table: &Arc<Table>, fresh: &Table, header: Header, rows: usize, name: &str) -> Result<PageNo> {
         let mut sorter = Sorter::new();
         sorter.entries.reserve(rows);
         let mut entry_key = Vec::new();

@@ -129,6 +129,20 @@ impl std::ops::Deref for Table {
 }
 
 impl Table {
+    /// The same table in another place of memory: a lane's own, so that keeping it alive writes no line of other lanes.
+    pub(crate) fn copy(&self) -> Table {
+        let index = |index: &Arc<Index>| Arc::new(Index { definition: index.definition.clone(), tree: index.tree.clone() });
+        Table {
+            definition: self.definition.clone(),
+            layout: self.layout.clone(),
+            indexes: self.indexes.iter().map(index).collect(),
+            tree: self.tree.clone(),
+            lock: self.lock.clone(),
+            version: self.version,
+            row_ids: self.row_ids.clone(),
+        }
+    }
+
     /// Position of the column `name`.
     pub fn column_index(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name == name)
@@ -385,6 +399,15 @@ impl Definitions {
         let mut all: Vec<_> = self.sequences.values().cloned().collect();
         all.sort_by_key(|sequence| sequence.oid);
         all
+    }
+
+    /// The same definitions with tables of their own (see [`Table::copy`]).
+    pub(crate) fn copy(&self) -> Definitions {
+        let mut copy = self.clone();
+        for table in copy.tables.values_mut() {
+            *table = Arc::new(table.copy());
+        }
+        copy
     }
 
     pub(crate) fn put_table(&mut self, table: Arc<Table>) {

@@ -76,6 +76,8 @@ pub(crate) struct Catalog {
     pub tree: Tree,
     version: CachePadded<AtomicU64>,
     current: Mutex<Arc<Definitions>>,
+    /// Each lane's own copy of the definitions, with the version that it was made of.
+    lanes: Box<[CachePadded<Mutex<(u64, Arc<Definitions>)>>]>,
     /// Held by the one transaction that changes definitions.
     pub lock: Arc<TableLock>,
     next_oid: AtomicU32,
@@ -88,10 +90,14 @@ impl Catalog {
         self.version.0.load(Ordering::Acquire)
     }
 
-    /// The published definitions and their version.
-    pub fn current(&self) -> (Arc<Definitions>, u64) {
-        let current = self.current.lock();
-        (current.clone(), self.version())
+    /// The lane's copy of the published definitions, and their version.
+    pub fn current(&self, lane: usize) -> (Arc<Definitions>, u64) {
+        let mut copy = self.lanes[lane].0.lock();
+        if copy.0 != self.version() {
+            let current = self.current.lock();
+            *copy = (self.version(), Arc::new(current.copy()));
+        }
+        (copy.1.clone(), copy.0)
     }
 
     /// Publishes what `change` makes of the definitions.
@@ -286,6 +292,7 @@ impl Database {
                 tree: catalog_tree,
                 version: CachePadded(AtomicU64::new(1)),
                 current: Mutex::new(Arc::default()),
+                lanes: (0..options.lanes).map(|_| CachePadded(Mutex::new((0, Arc::default())))).collect(),
                 lock: Arc::new(TableLock::new()),
                 next_oid: AtomicU32::new(recovered.next_oid),
                 locks: Mutex::new(HashMap::new()),

@@ -286,7 +286,7 @@ impl Session {
         if self.txn.pending.is_none() {
             let deadline = self.lock_deadline_ns();
             self.db.catalog.lock.take_exclusive(&self.db.txns, CATALOG_OID, self.slot, deadline).sql()?;
-            let (base, _) = self.db.catalog.current();
+            let (base, _) = self.db.catalog.current(self.lane);
             let mut pending = PendingChanges::new(base);
             pending.locks.push(self.db.catalog.lock.clone());
             self.txn.pending = Some(Box::new(pending));
@@ -727,7 +727,7 @@ impl Session {
         Ok(true)
     }
 
-    fn is_empty(&mut self, table: &Table) -> Result<bool> {
+    fn is_empty(&mut self, table: &Arc<Table>) -> Result<bool> {
         let mut scan = self.scan(table, KeyRange::all(), false)?;
         Ok(scan.next(self)?.is_none())
     }

@@ -54,9 +54,8 @@ struct Place {
     end: usize,
 }
 
-/// Walks the entries of a range, leaf by leaf, whoever wrote them.
+/// Walks the entries of a range of one tree, leaf by leaf, whoever wrote them.
 struct Walk {
-    tree: Tree,
     cursor: Cursor,
     range: KeyRange,
     reverse: bool,
@@ -71,18 +70,18 @@ impl Walk {
         let (bound, direction) =
             if reverse { (&range.upper, Direction::Backward) } else { (&range.lower, Direction::Forward) };
         cursor.seek(bound.as_ref().map(Vec::as_slice), direction);
-        Walk { tree: tree.clone(), cursor, range, reverse, place: Place { next: 0, end: 0 }, key: Vec::new(), done: false }
+        Walk { cursor, range, reverse, place: Place { next: 0, end: 0 }, key: Vec::new(), done: false }
     }
 
     /// The next entry's slot in the cursor's leaf, with its key in `self.key`; None at the end of the range.
-    fn next(&mut self) -> Result<Option<usize>> {
+    fn next(&mut self, tree: &Tree) -> Result<Option<usize>> {
         loop {
             if self.done {
                 return Ok(None);
             }
             if self.place.next == self.place.end {
-                match self.cursor.next_leaf(&self.tree).sql()? {
-                    Some(leaf) => self.place = Place { next: 0, end: leaf.count() },
+                match self.cursor.next_leaf(tree).sql()? {
+                    Some(leaf) => self.place = Place { next: leaf.slots().start, end: leaf.slots().end },
                     None => self.done = true,
                 }
                 continue;
@@ -109,56 +108,76 @@ impl Walk {
         }
     }
 
-    fn leaf(&self) -> &LeafCopy {
-        self.cursor.leaf()
-    }
-}
-
-/// The rows of a range that a snapshot sees, in key order.
-pub struct Scan {
-    walk: Walk,
-    snapshot: u64,
-    row: Vec<u8>,
-}
-
-impl Scan {
-    fn new(tree: &Tree, range: KeyRange, reverse: bool, snapshot: u64) -> Scan {
-        Scan { walk: Walk::new(tree, range, reverse), snapshot, row: Vec::new() }
-    }
-
-    /// The next row: its key and its bytes.
-    ///
-    /// # Errors
-    /// Those of reading pages.
-    pub fn next(&mut self, session: &mut Session) -> Result<Option<(&[u8], &[u8])>> {
-        while let Some(slot) = self.walk.next()? {
-            let header = self.walk.leaf().header(slot);
-            let writer = TxnId::from_writer(header.writer);
-            if session.db.txns.settled(writer) {
+    /// The next entry that `snapshot` sees: its key is in `self.key`, its value in the leaf (the slot is given) or in `older`.
+    fn next_visible(
+        &mut self,
+        session: &mut Session,
+        tree: &Tree,
+        snapshot: u64,
+        older: &mut Vec<u8>,
+    ) -> Result<Option<Visible>> {
+        while let Some(slot) = self.next(tree)? {
+            let header = self.cursor.leaf().header(slot);
+            if session.db.txns.settled(TxnId::from_writer(header.writer)) {
                 if is_tombstone(header.writer) {
                     continue;
                 }
-                return Ok(Some((&self.walk.key, self.walk.leaf().value(slot))));
+                return Ok(Some(Visible::Leaf(slot)));
             }
-            self.row.clear();
-            self.row.extend_from_slice(self.walk.leaf().value(slot));
-            let found = match session.resolve(header, self.snapshot, &mut self.row)? {
+            older.clear();
+            older.extend_from_slice(self.cursor.leaf().value(slot));
+            let found = match session.resolve(header, snapshot, older)? {
                 Some(found) => found,
                 // The copy is older than a version chain that was recycled since: read the row as it is now.
-                None => session.read_version(&self.walk.tree, &self.walk.key, self.snapshot, &mut self.row)?,
+                None => session.read_version(tree, &self.key, snapshot, older)?,
             };
             if found {
-                return Ok(Some((&self.walk.key, &self.row)));
+                return Ok(Some(Visible::Older));
             }
         }
         Ok(None)
     }
 }
 
+/// Where a visible entry's value is.
+enum Visible {
+    /// In this slot of the leaf.
+    Leaf(usize),
+    /// In the buffer, made from older versions.
+    Older,
+}
+
+/// The rows of a range that a snapshot sees, in key order.
+///
+/// It keeps its table alive by the session's own copy of the definition, whose count no other lane writes.
+pub struct Scan {
+    table: Arc<Table>,
+    walk: Walk,
+    snapshot: u64,
+    older: Vec<u8>,
+}
+
+impl Scan {
+    /// The next row: its key and its bytes.
+    ///
+    /// # Errors
+    /// Those of reading pages.
+    pub fn next(&mut self, session: &mut Session) -> Result<Option<(&[u8], &[u8])>> {
+        let place = self.walk.next_visible(session, &self.table.tree, self.snapshot, &mut self.older)?;
+        Ok(place.map(|place| match place {
+            Visible::Leaf(slot) => (&self.walk.key[..], self.walk.cursor.leaf().value(slot)),
+            Visible::Older => (&self.walk.key[..], &self.older[..]),
+        }))
+    }
+}
+
 /// The rows of a table by an index's order.
 pub struct IndexScan {
-    entries: Scan,
-    table: Tree,
+    table: Arc<Table>,
+    /// Position of the index in its table.
+    index: usize,
+    walk: Walk,
+    snapshot: u64,
     row_key: Vec<u8>,
     row: Vec<u8>,
 }
@@ -170,11 +189,16 @@ impl IndexScan {
     /// Those of reading pages.
     pub fn next(&mut self, session: &mut Session) -> Result<Option<(&[u8], &[u8])>> {
         loop {
-            let snapshot = self.entries.snapshot;
-            let Some((_, row_key)) = self.entries.next(session)? else { return Ok(None) };
-            self.row_key.clear();
-            self.row_key.extend_from_slice(row_key);
-            if session.read_version(&self.table, &self.row_key, snapshot, &mut self.row)? {
+            let tree = &self.table.indexes[self.index].tree;
+            match self.walk.next_visible(session, tree, self.snapshot, &mut self.row_key)? {
+                None => return Ok(None),
+                Some(Visible::Older) => {}
+                Some(Visible::Leaf(slot)) => {
+                    self.row_key.clear();
+                    self.row_key.extend_from_slice(self.walk.cursor.leaf().value(slot));
+                }
+            }
+            if session.read_version(&self.table.tree, &self.row_key, self.snapshot, &mut self.row)? {
                 return Ok(Some((&self.row_key, &self.row)));
             }
         }
@@ -216,18 +240,18 @@ impl Session {
     ///
     /// # Errors
     /// Those of waiting for the table.
-    pub fn scan(&mut self, table: &Table, range: KeyRange, reverse: bool) -> Result<Scan> {
+    pub fn scan(&mut self, table: &Arc<Table>, range: KeyRange, reverse: bool) -> Result<Scan> {
         self.use_table(table)?;
         let snapshot = self.snapshot();
         self.note_range(&table.tree, &range);
-        Ok(Scan::new(&table.tree, range, reverse, snapshot))
+        Ok(Scan { walk: Walk::new(&table.tree, range, reverse), table: table.clone(), snapshot, older: Vec::new() })
     }
 
     /// Reads the rows of a range of an index's keys, in their order or backwards.
     ///
     /// # Errors
     /// 40001 when the snapshot is older than the index; those of waiting for the table.
-    pub fn index_scan(&mut self, table: &Table, index: &Index, range: KeyRange, reverse: bool) -> Result<IndexScan> {
+    pub fn index_scan(&mut self, table: &Arc<Table>, index: &Index, range: KeyRange, reverse: bool) -> Result<IndexScan> {
         self.use_table(table)?;
         let snapshot = self.snapshot();
         if snapshot < index.valid_from {
@@ -236,10 +260,14 @@ impl Session {
                 format!("index \"{}\" is newer than this transaction's snapshot", index.name),
             ));
         }
+        let position = table.indexes.iter().position(|other| other.oid == index.oid);
+        let position = position.ok_or_else(|| Error::internal("an index of another table"))?;
         self.note_range(&index.tree, &range);
         Ok(IndexScan {
-            entries: Scan::new(&index.tree, range, reverse, snapshot),
-            table: table.tree.clone(),
+            walk: Walk::new(&index.tree, range, reverse),
+            table: table.clone(),
+            index: position,
+            snapshot,
             row_key: Vec::new(),
             row: Vec::new(),
         })

@@ -102,7 +102,7 @@ impl Session {
             Error::new(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already")
         })?;
         let shared = db.sessions.add(slot, lane);
-        let (definitions, definitions_version) = db.catalog.current();
+        let (definitions, definitions_version) = db.catalog.current(lane);
         Ok(Session {
             db,
             lane,
@@ -250,7 +250,7 @@ impl Session {
             return pending.definitions();
         }
         if self.db.catalog.version() != self.definitions_version {
-            (self.definitions, self.definitions_version) = self.db.catalog.current();
+            (self.definitions, self.definitions_version) = self.db.catalog.current(self.lane);
         }
         &self.definitions
     }
@@ -302,8 +302,6 @@ impl Session {
         if self.txn.isolation != Isolation::ReadCommitted {
             self.snapshot();
         }
-        // Before the first change, so that a full disk is noticed while nothing has to be taken back.
-        self.db.log.reserve_ahead(STATEMENT_LOG_BYTES).sql()?;
         let started = self.db.txns.start(self.lane, self.slot, self.db.log.tail());
         self.txn.id = started.ok_or_else(|| {
             Error::new(SqlState::CONFIGURATION_LIMIT_EXCEEDED, "a snapshot has been open for too many transactions")
@@ -491,9 +489,6 @@ impl Session {
         }
     }
 }
-
-/// Room in the log that a statement must find before it begins to change anything.
-const STATEMENT_LOG_BYTES: u64 = 1 << 20;
 
 #[cold]
 fn stale() -> Error {

@@ -99,7 +99,7 @@ impl Session {
         check_entry_size(key, value)?;
         let writer = self.writer()?;
         loop {
-            self.ensure_undo_room(key.len() + value.len())?;
+            self.ensure_room(key.len() + value.len())?;
             let leaf = tree.leaf_exclusive(key).sql()?;
             match leaf.find(key) {
                 Err(slot) => {
@@ -269,7 +269,7 @@ impl Session {
         let mut new_value = Vec::new();
         let mut room = 0;
         loop {
-            self.ensure_undo_room(key.len() + room)?;
+            self.ensure_room(key.len() + room)?;
             let leaf = tree.leaf_exclusive(key).sql()?;
             let Ok(slot) = leaf.find(key) else { return Ok(false) };
             match self.standing(leaf.header(slot)) {
@@ -380,7 +380,9 @@ impl Session {
         Ok(true)
     }
 
-    fn ensure_undo_room(&mut self, payload: usize) -> Result<()> {
+    /// Sees to it, before a leaf is latched, that a change finds room in the undo log and in the log.
+    fn ensure_room(&mut self, payload: usize) -> Result<()> {
+        self.db.log.reserve_ahead(CHANGE_LOG_BYTES).sql()?;
         let lane = &self.db.lanes[self.lane];
         lane.undo.ensure_room(&self.db.pool, self.lane, payload.min(PAGE_BYTES / 2))
     }
@@ -409,6 +411,9 @@ impl Session {
         }
     }
 }
+
+/// More log than any one change of a row takes, a split included.
+const CHANGE_LOG_BYTES: u64 = 64 << 10;
 
 /// What is to become of an entry.
 enum Change {
