@@ -2,8 +2,8 @@
 
 use crate::flusher::Flusher;
 use crate::insert::{Insertion, Slots};
-use crate::record::{self, Header, Shape};
-use crate::ring::Ring;
+use crate::record::{self, Header, Image, Shape};
+use crate::ring::{Ring, RingWriter};
 use crate::segment::{self, Segment, SegmentHeader};
 use crate::sleeper::Sleeper;
 use crate::stats::{FlushCounts, LogStats};
@@ -224,9 +224,33 @@ impl Log {
         let mark = shared.progress.durable.load(Ordering::Relaxed);
         let marked = shared.slots.of_lane(lane).marked.load(Ordering::Relaxed) < mark;
         let shape = Shape { kind, payload, marked };
-        let crc = record::checksum(shape, mark, parts);
-        let bytes = shape.total_bytes() as u64;
+        let mark = marked.then_some(mark);
+        if shape.total_bytes() <= Image::BYTES {
+            let (image, crc) = Image::new(shape, mark.unwrap_or(0), parts);
+            self.insert(lane, shape, crc, mark, |writer| writer.bytes(image.body(shape)))
+        } else {
+            let crc = record::checksum(shape, mark.unwrap_or(0), parts);
+            self.insert(lane, shape, crc, mark, |writer| {
+                if let Some(mark) = mark {
+                    writer.word(mark);
+                }
+                parts.iter().for_each(|part| writer.bytes(part));
+            })
+        }
+    }
 
+    /// Reserves, waits for room, writes the header and what `body` writes, completes.
+    #[inline]
+    fn insert(
+        &self,
+        lane: usize,
+        shape: Shape,
+        crc: u32,
+        mark: Option<Lsn>,
+        body: impl FnOnce(&mut RingWriter<'_>),
+    ) -> Span {
+        let shared = &*self.shared;
+        let bytes = shape.total_bytes() as u64;
         let insertion = self.reserve(lane, bytes);
         let start = insertion.start;
         let end = start + bytes;
@@ -235,19 +259,11 @@ impl Log {
         }
         let header = Header { lsn: start, crc: crc ^ record::position_mix(start, shared.salt), shape };
         let mut writer = shared.ring.writer(start);
-        let [first, second] = header.words();
-        writer.word(first);
-        writer.word(second);
-        if marked {
-            writer.word(mark);
-        }
-        for part in parts {
-            writer.bytes(part);
-        }
+        header.words().into_iter().for_each(|word| writer.word(word));
+        body(&mut writer);
         writer.finish();
-        insertion.complete(marked.then_some(mark));
-
-        if end - shared.progress.written.load(Ordering::Relaxed).min(end) > shared.ring.bytes() / 2 {
+        insertion.complete(mark);
+        if end.saturating_sub(shared.progress.written.load(Ordering::Relaxed)) > shared.ring.bytes() / 2 {
             shared.flusher.wake();
         }
         Span { start, end }
