@@ -1,1 +1,43 @@
 //! What does this statement mean, and how is it run? Parse, bind, plan, execute.
+//!
+//! A server owns one [`Connection`] per client and feeds it protocol messages; a Rust program uses [`Client`].
+//!
+//! | module | its question |
+//! |---|---|
+//! | `lexer`, `lift`, `parse`, `utility` | What does the text say? |
+//! | `bind`, `expr` | What do the names and operators mean? |
+//! | `planner`, `plan` | In which order, by which paths? |
+//! | `exec`, `point`, `parallel`, `write` | How do rows flow? |
+//! | `connection`, `run`, `transaction`, `copy`, `ddl` | What does a client's message do? |
+//! | `catalog` | What do the system tables say? |
+#![warn(missing_docs)]
+
+mod bind;
+mod catalog;
+mod client;
+mod connection;
+mod context;
+mod copy;
+mod ddl;
+mod exec;
+mod explain;
+pub mod expr;
+pub mod lexer;
+mod lift;
+mod parallel;
+mod parse;
+mod plan;
+mod planner;
+mod point;
+mod prepared;
+mod run;
+mod run_utility;
+pub mod settings;
+mod transaction;
+mod utility;
+mod virtual_table;
+pub mod wire;
+mod write;
+
+pub use client::{Client, Rows};
+pub use connection::{Connection, Outcome, Output, severity};

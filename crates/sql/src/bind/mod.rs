@@ -1,0 +1,164 @@
+//! What do the names mean? From syntax trees to plans: names, types, parameters, subqueries.
+
+mod dml;
+mod from;
+mod scope;
+mod select;
+
+pub(crate) use dml::{Conflict, copy_column, default_of, DeletePlan, InsertPlan, InsertSource, ReturningPlan, UpdatePlan};
+pub(crate) use from::{From, Relation, Source, Tree};
+
+use crate::expr::Params;
+use crate::virtual_table::{self, VirtualTable};
+use homenode_engine::{Definitions, Table};
+use homenode_types::{Error, Result, SqlState};
+use sqlparser::ast;
+use sqlparser::tokenizer::Span;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+/// Positions above this hold a line and a column of the library's spans, not yet a character number.
+const PACKED: usize = 1 << 40;
+
+/// Marks an error with a place in the statement; [`place`] makes a character position of it.
+pub(crate) fn at(error: Error, span: Span) -> Error {
+    if span.start.line == 0 || error.position.is_some() {
+        return error;
+    }
+    error.with_position(PACKED | (span.start.line as usize) << 20 | span.start.column as usize)
+}
+
+/// Turns a packed place into a 1-based character position in `source`, where the statement begins at byte `start`.
+pub(crate) fn place(mut error: Error, source: &str, start: usize) -> Error {
+    if let Some(packed) = error.position.filter(|position| *position >= PACKED) {
+        let (line, column) = ((packed & (PACKED - 1)) >> 20, packed & ((1 << 20) - 1));
+        let statement = source.get(start..).unwrap_or("");
+        error.position = crate::parse::offset_of(statement, line as u64, column as u64)
+            .map(|offset| crate::parse::characters(source, start + offset));
+    }
+    error
+}
+
+/// What binding a statement needs and gathers.
+pub(crate) struct Binder<'a> {
+    /// The definitions names are looked up in.
+    pub definitions: &'a Definitions,
+    /// Common table expressions in scope, innermost last.
+    ctes: RefCell<Vec<Cte>>,
+    /// Numbers for shared queries.
+    shared: Cell<usize>,
+    /// Nesting of queries.
+    depth: Cell<u32>,
+    /// Stored tables the statement uses.
+    pub tables: RefCell<Vec<Arc<Table>>>,
+}
+
+struct Cte {
+    name: String,
+    query: Arc<crate::plan::QueryPlan>,
+    shared: Option<usize>,
+}
+
+/// Queries nested deeper than this are refused with 54001.
+const MAX_QUERY_DEPTH: u32 = 24;
+
+/// What a name in FROM stands for.
+pub(crate) enum Named {
+    Table(Arc<Table>),
+    Virtual(&'static VirtualTable),
+}
+
+impl<'a> Binder<'a> {
+    pub fn new(definitions: &'a Definitions) -> Binder<'a> {
+        Binder {
+            definitions,
+            ctes: RefCell::new(Vec::new()),
+            shared: Cell::new(0),
+            depth: Cell::new(0),
+            tables: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// Runs `f` one query level deeper.
+    fn nested<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.depth.get() >= MAX_QUERY_DEPTH {
+            return Err(crate::lexer::too_deep());
+        }
+        self.depth.set(self.depth.get() + 1);
+        let result = f();
+        self.depth.set(self.depth.get() - 1);
+        result
+    }
+
+    /// Looks a relation up: the given schema, or pg_catalog and then public.
+    pub fn relation(&self, name: &ast::ObjectName) -> Result<Named> {
+        let (schema, table) = split_name(name)?;
+        let schema_name = schema.map(|ident| folded(ident));
+        let name = folded(table);
+        if let Some(found) = virtual_table::find(schema_name.as_deref(), &name) {
+            return Ok(Named::Virtual(found));
+        }
+        let wanted = schema_name.as_deref().unwrap_or(homenode_engine::PUBLIC);
+        if let Some(found) = self.definitions.table(wanted, &name) {
+            self.tables.borrow_mut().push(found.clone());
+            return Ok(Named::Table(found.clone()));
+        }
+        Err(at(no_relation(schema_name.as_deref(), &name), schema.unwrap_or(table).span))
+    }
+
+    /// Looks a stored table up that is to be written.
+    pub fn table(&self, name: &ast::ObjectName) -> Result<Arc<Table>> {
+        match self.relation(name)? {
+            Named::Table(table) => Ok(table),
+            Named::Virtual(table) => Err(Error::new(
+                SqlState::INSUFFICIENT_PRIVILEGE,
+                format!("permission denied: \"{}\" is a system catalog", table.name),
+            )),
+        }
+    }
+}
+
+/// 42P01.
+pub(crate) fn no_relation(schema: Option<&str>, name: &str) -> Error {
+    let full = schema.map_or_else(|| name.to_string(), |schema| format!("{schema}.{name}"));
+    Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{full}\" does not exist"))
+}
+
+/// 42703, with the table where one was named.
+pub(crate) fn no_column(qualifier: Option<&str>, name: &str) -> Error {
+    let message = match qualifier {
+        Some(qualifier) => format!("column {qualifier}.{name} does not exist"),
+        None => format!("column \"{name}\" does not exist"),
+    };
+    Error::new(SqlState::UNDEFINED_COLUMN, message)
+}
+
+/// An identifier as PostgreSQL folds it.
+pub(crate) fn folded(ident: &ast::Ident) -> String {
+    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
+}
+
+/// The schema and name of a possibly qualified name.
+pub(crate) fn split_name(name: &ast::ObjectName) -> Result<(Option<&ast::Ident>, &ast::Ident)> {
+    let mut idents = Vec::with_capacity(name.0.len());
+    for part in &name.0 {
+        match part {
+            ast::ObjectNamePart::Identifier(ident) => idents.push(ident),
+            ast::ObjectNamePart::Function(_) => return Err(Error::unsupported("a function as part of a name")),
+        }
+    }
+    match idents[..] {
+        [name] => Ok((None, name)),
+        [schema, name] | [_, schema, name] => Ok((Some(schema), name)),
+        _ => Err(Error::new(SqlState::SYNTAX_ERROR, format!("improper qualified name (too many dotted names): {name}"))),
+    }
+}
+
+/// The parameters of a statement after binding: types, those never decided are text.
+pub(crate) fn parameter_types(params: &Params) -> Vec<homenode_types::Type> {
+    params
+        .types
+        .iter()
+        .map(|ty| ty.filter(|ty| *ty != homenode_types::Type::Unknown).unwrap_or(homenode_types::Type::Text))
+        .collect()
+}

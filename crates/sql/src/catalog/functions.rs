@@ -1,0 +1,268 @@
+//! What do functions of the session and the catalog answer?
+
+use super::{DATABASE_OID, ROLE_OID, relations, text};
+use crate::context::{Context, EPOCH_US};
+use crate::lexer;
+use crate::virtual_table;
+use homenode_engine::{CancelReason, PUBLIC, quote_name};
+use homenode_platform::clock;
+use homenode_types::{Error, Result, SqlState, Type, Value, ValueRef, array};
+
+/// Calls a function of the host.
+pub(crate) fn call(context: &mut Context, name: &str, args: &[Value]) -> Result<Value> {
+    if let Some(answer) = sequences(context, name, args) {
+        return answer;
+    }
+    if let Some(answer) = session(context, name, args) {
+        return answer;
+    }
+    if let Some(answer) = names(context, name, args) {
+        return answer;
+    }
+    catalog(context, name, args).unwrap_or_else(|| Err(Error::unsupported(format!("function {name}"))))
+}
+
+fn number(args: &[Value], place: usize) -> i64 {
+    args.get(place).and_then(Value::as_i64).unwrap_or(0)
+}
+
+fn oid(args: &[Value], place: usize) -> u32 {
+    number(args, place) as u32
+}
+
+fn string(args: &[Value], place: usize) -> &str {
+    args.get(place).and_then(Value::as_str).unwrap_or("")
+}
+
+fn sequences(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<Value>> {
+    let session = &mut context.session;
+    Some(match name {
+        "nextval" => session.nextval(oid(args, 0)).map(Value::Int8),
+        "currval" => session.currval(oid(args, 0)).map(Value::Int8),
+        "lastval" => session.lastval().map(Value::Int8),
+        "setval" => {
+            let called = !matches!(args.get(2), Some(Value::Bool(false)));
+            let value = number(args, 1);
+            session.setval(oid(args, 0), value, called).map(|()| Value::Int8(value))
+        }
+        _ => return None,
+    })
+}
+
+fn now_us() -> i64 {
+    clock::unix_time_us() - EPOCH_US
+}
+
+fn session(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<Value>> {
+    Some(Ok(match name {
+        "clock_timestamp" => Value::Timestamptz(now_us()),
+        "version" => text(format!(
+            "PostgreSQL {} on {}-linux, Homenode {}",
+            crate::settings::SERVER_VERSION,
+            std::env::consts::ARCH,
+            env!("CARGO_PKG_VERSION")
+        )),
+        "current_database" | "current_catalog" => text(&context.database_name),
+        "current_schema" => text(PUBLIC),
+        "current_schemas" => {
+            let implicit = matches!(args.first(), Some(Value::Bool(true)));
+            let all = [ValueRef::Text("pg_catalog"), ValueRef::Text(PUBLIC)];
+            text(array::format(if implicit { &all } else { &all[1..] }, Type::NameArray))
+        }
+        "current_user" | "current_role" | "session_user" | "user" => text(&context.user),
+        "pg_backend_pid" => Value::Int4(context.session.shared().pid as i32),
+        "current_setting" => match context.setting(string(args, 0)) {
+            Ok(value) => text(value),
+            Err(_) if matches!(args.get(1), Some(Value::Bool(true))) => Value::Null,
+            Err(error) => return Some(Err(error)),
+        },
+        "set_config" => {
+            let local = matches!(args.get(2), Some(Value::Bool(true)));
+            match context.settings.set(string(args, 0), Some(string(args, 1)), local) {
+                Ok(_) => text(string(args, 1)),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        "pg_sleep" => return Some(sleep(context, args)),
+        "pg_cancel_backend" => Value::Bool(context.db.cancel(oid(args, 0), CancelReason::User)),
+        "pg_is_in_recovery" | "pg_is_other_temp_schema" => Value::Bool(false),
+        "pg_my_temp_schema" => Value::Oid(0),
+        "pg_postmaster_start_time" | "pg_conf_load_time" => {
+            let started = context.db.sessions().iter().map(|session| session.times_us[0]).min();
+            Value::Timestamptz(started.map_or_else(now_us, |us| us - EPOCH_US))
+        }
+        "inet_server_port" => Value::Null,
+        _ => return None,
+    }))
+}
+
+fn sleep(context: &mut Context, args: &[Value]) -> Result<Value> {
+    let seconds = match args.first() {
+        Some(Value::Float8(seconds)) => *seconds,
+        _ => 0.0,
+    };
+    let end = clock::now_ns().saturating_add((seconds.max(0.0) * 1e9) as u64);
+    loop {
+        context.check_interrupt()?;
+        let now = clock::now_ns();
+        if now >= end {
+            return Ok(Value::text(""));
+        }
+        // Short naps, so that a cancel or a timeout is noticed.
+        let nap_ns = (end - now).min(20_000_000);
+        homenode_platform::task::park_timeout(homenode_platform::wait::WaitEvent::Sleep, nap_ns);
+    }
+}
+
+/// `schema.name` as regclass input takes it: folded unless quoted.
+fn split(input: &str) -> Result<(Option<String>, String)> {
+    let mut tokens = Vec::new();
+    lexer::lex(input, &mut tokens)?;
+    let parts: Vec<String> = tokens.iter().filter_map(|token| lexer::identifier(input, token)).collect();
+    match &parts[..] {
+        [name] if tokens.len() == 1 => Ok((None, name.clone())),
+        [schema, name] if tokens.len() == 3 => Ok((Some(schema.clone()), name.clone())),
+        [_, schema, name] if tokens.len() == 5 => Ok((Some(schema.clone()), name.clone())),
+        _ => Err(Error::new(SqlState::INVALID_NAME, "invalid name syntax")),
+    }
+}
+
+fn is_visible(context: &mut Context, wanted: u32) -> bool {
+    match relations::name_of(context, wanted) {
+        Some((schema, name)) => match schema.as_str() {
+            "pg_catalog" => true,
+            PUBLIC => virtual_table::find(None, &name).is_none(),
+            _ => false,
+        },
+        None => false,
+    }
+}
+
+fn shown_name(context: &mut Context, wanted: u32) -> String {
+    match relations::name_of(context, wanted) {
+        Some((_, name)) if is_visible(context, wanted) => quote_name(&name),
+        Some((schema, name)) => format!("{}.{}", quote_name(&schema), quote_name(&name)),
+        None if wanted == 0 => "-".into(),
+        None => wanted.to_string(),
+    }
+}
+
+const SCHEMAS: [(&str, u32); 4] = [
+    ("pg_catalog", super::PG_CATALOG_OID),
+    (PUBLIC, super::PUBLIC_OID),
+    ("information_schema", super::INFORMATION_SCHEMA_OID),
+    ("homenode", super::HOMENODE_OID),
+];
+
+/// Names of objects to their numbers and back.
+fn names(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<Value>> {
+    let input = string(args, 0);
+    Some(match name {
+        "regclassin" | "to_regclass" => {
+            let optional = name == "to_regclass";
+            match lookup(context, input) {
+                Ok(found) => Ok(Value::Oid(found)),
+                Err(error) if optional && error.code == SqlState::UNDEFINED_TABLE => Ok(Value::Null),
+                Err(error) => Err(error),
+            }
+        }
+        "regclassout" => Ok(text(shown_name(context, oid(args, 0)))),
+        "regnamespacein" => match SCHEMAS.iter().find(|(schema, _)| *schema == input) {
+            Some((_, found)) => Ok(Value::Oid(*found)),
+            None => Err(Error::new(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{input}\" does not exist"))),
+        },
+        "regnamespaceout" => {
+            let wanted = oid(args, 0);
+            let found = SCHEMAS.iter().find(|(_, number)| *number == wanted);
+            Ok(found.map_or_else(|| text(wanted.to_string()), |(schema, _)| text(*schema)))
+        }
+        "regrolein" if input == context.user => Ok(Value::Oid(ROLE_OID)),
+        "regrolein" => Err(Error::new(SqlState::UNDEFINED_OBJECT, format!("role \"{input}\" does not exist"))),
+        "regroleout" => Ok(if oid(args, 0) == ROLE_OID { text(&context.user) } else { text(oid(args, 0).to_string()) }),
+        "regprocin" => Err(Error::new(SqlState::UNDEFINED_FUNCTION, format!("function \"{input}\" does not exist"))),
+        "regprocout" => Ok(text(if oid(args, 0) == 0 { "-".to_string() } else { oid(args, 0).to_string() })),
+        "regtypein" | "to_regtype" => match Type::from_name(&input.to_ascii_lowercase()) {
+            Some(ty) => Ok(Value::Oid(ty.oid())),
+            None if name == "to_regtype" => Ok(Value::Null),
+            None => Err(Error::new(SqlState::UNDEFINED_OBJECT, format!("type \"{input}\" does not exist"))),
+        },
+        "regtypeout" => {
+            let wanted = oid(args, 0);
+            let shown = Type::from_oid(wanted).map_or_else(|| wanted.to_string(), |ty| ty.sql_name().to_string());
+            Ok(text(if wanted == 0 { "-".to_string() } else { shown }))
+        }
+        _ => return None,
+    })
+}
+
+fn lookup(context: &mut Context, input: &str) -> Result<u32> {
+    if let Ok(number) = input.parse::<u32>() {
+        return Ok(number);
+    }
+    let (schema, name) = split(input)?;
+    relations::oid_of(context, schema.as_deref(), &name)
+        .ok_or_else(|| crate::bind::no_relation(schema.as_deref(), &name))
+}
+
+fn catalog(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<Value>> {
+    Some(Ok(match name {
+        "pg_get_userbyid" => text(if oid(args, 0) == ROLE_OID {
+            context.user.clone()
+        } else {
+            format!("unknown (OID={})", oid(args, 0))
+        }),
+        "pg_encoding_to_char" => text(if number(args, 0) == 6 { "UTF8" } else { "" }),
+        "pg_table_is_visible" => Value::Bool(is_visible(context, oid(args, 0))),
+        "pg_type_is_visible" | "pg_function_is_visible" | "pg_operator_is_visible" | "pg_opclass_is_visible"
+        | "pg_collation_is_visible" | "pg_statistics_obj_is_visible" => Value::Bool(true),
+        // Stored expressions are kept as their text.
+        "pg_get_expr" => args[0].clone(),
+        "pg_get_indexdef" => relations::index_definition(context, oid(args, 0), number(args, 1)),
+        "pg_get_constraintdef" => relations::constraint_definition(context, oid(args, 0)),
+        "pg_get_viewdef" | "pg_get_ruledef" | "pg_get_triggerdef" | "pg_get_partkeydef" | "pg_get_function_result"
+        | "pg_get_function_arguments" | "pg_get_function_identity_arguments" | "pg_get_statisticsobjdef_columns"
+        | "pg_get_replica_identity_index" | "obj_description" | "shobj_description" | "col_description"
+        | "pg_tablespace_location" => Value::Null,
+        "pg_get_serial_sequence" => return Some(serial_sequence(context, args)),
+        "pg_relation_is_publishable" => Value::Bool(false),
+        "pg_relation_filenode" => args[0].clone(),
+        "pg_relation_size" | "pg_table_size" | "pg_total_relation_size" => {
+            let table = context.definitions().table_by_oid(oid(args, 0)).cloned();
+            Value::Int8(table.map_or(0, |table| table.pages_estimate() as i64 * PAGE_BYTES))
+        }
+        "pg_indexes_size" => Value::Int8(0),
+        "pg_database_size" => Value::Int8(context.db.pool().stats().high_water as i64 * PAGE_BYTES),
+        "has_table_privilege" | "has_schema_privilege" | "has_database_privilege" | "has_column_privilege"
+        | "has_sequence_privilege" | "has_function_privilege" | "pg_has_role" => Value::Bool(true),
+        "pg_stat_get_numscans" => Value::Int8(0),
+        "pg_column_size" => {
+            let mut bytes = Vec::new();
+            args[0].as_ref().write_text(Type::Text, &mut bytes);
+            Value::Int4(bytes.len() as i32)
+        }
+        "txid_current" | "pg_current_xact_id" => {
+            let pid = context.session.shared().pid;
+            let own = context.db.sessions().into_iter().find(|session| session.pid == pid).and_then(|session| session.txn);
+            own.map_or(Value::Null, |txn| Value::Int8(txn as i64))
+        }
+        "current_database_oid" => Value::Oid(DATABASE_OID),
+        _ => return None,
+    }))
+}
+
+const PAGE_BYTES: i64 = 16384;
+
+fn serial_sequence(context: &mut Context, args: &[Value]) -> Result<Value> {
+    let table = lookup(context, string(args, 0))?;
+    let column = string(args, 1);
+    let definitions = context.definitions();
+    let Some(found) = definitions.table_by_oid(table) else { return Ok(Value::Null) };
+    let place = found.column_index(column).ok_or_else(|| {
+        let message = format!("column \"{column}\" of relation \"{}\" does not exist", found.name);
+        Error::new(SqlState::UNDEFINED_COLUMN, message)
+    })?;
+    let owned = definitions.sequences().into_iter().find(|sequence| sequence.owner == Some((table, place)));
+    Ok(owned.map_or(Value::Null, |sequence| {
+        text(format!("{}.{}", quote_name(&sequence.schema), quote_name(&sequence.name)))
+    }))
+}

@@ -1,0 +1,95 @@
+//! information_schema.tables and columns, as the SQL standard has them.
+
+use super::text;
+use crate::context::Context;
+use crate::virtual_table::{Rows, VirtualTable};
+use homenode_engine::Identity;
+use homenode_types::Type::{Int4, Name, Text};
+use homenode_types::{Result, Type, Value};
+
+pub(super) static TABLES: &[VirtualTable] = &[
+    VirtualTable {
+        schema: "information_schema",
+        name: "tables",
+        oid: 12_300,
+        columns: &[
+            ("table_catalog", Name), ("table_schema", Name), ("table_name", Name), ("table_type", Text),
+            ("is_insertable_into", Text), ("is_typed", Text),
+        ],
+        rows: tables,
+    },
+    VirtualTable {
+        schema: "information_schema",
+        name: "columns",
+        oid: 12_301,
+        columns: &[
+            ("table_catalog", Name), ("table_schema", Name), ("table_name", Name), ("column_name", Name),
+            ("ordinal_position", Int4), ("column_default", Text), ("is_nullable", Text), ("data_type", Text),
+            ("character_maximum_length", Int4), ("numeric_precision", Int4), ("numeric_scale", Int4), ("udt_name", Name),
+            ("is_identity", Text), ("identity_generation", Text), ("is_updatable", Text),
+        ],
+        rows: columns,
+    },
+    VirtualTable {
+        schema: "information_schema",
+        name: "schemata",
+        oid: 12_302,
+        columns: &[("catalog_name", Name), ("schema_name", Name), ("schema_owner", Name)],
+        rows: schemata,
+    },
+];
+
+fn yes(yes: bool) -> Value {
+    text(if yes { "YES" } else { "NO" })
+}
+
+fn tables(context: &mut Context) -> Result<Rows> {
+    let catalog = context.database_name.clone();
+    let mut rows = Vec::new();
+    for table in context.definitions().tables() {
+        rows.push(vec![text(&catalog), text(&table.schema), text(&table.name), text("BASE TABLE"), yes(true), yes(false)]);
+    }
+    for table in crate::virtual_table::all() {
+        rows.push(vec![text(&catalog), text(table.schema), text(table.name), text("VIEW"), yes(false), yes(false)]);
+    }
+    Ok(rows)
+}
+
+fn columns(context: &mut Context) -> Result<Rows> {
+    let catalog = context.database_name.clone();
+    let mut rows = Vec::new();
+    for table in context.definitions().tables() {
+        for (place, column) in table.columns.iter().enumerate() {
+            let ty = column.ty;
+            let length = ty.char_len().map_or(Value::Null, |length| Value::Int4(length as i32));
+            let (precision, scale) = match ty.ty {
+                Type::Int2 => (Value::Int4(16), Value::Int4(0)),
+                Type::Int4 => (Value::Int4(32), Value::Int4(0)),
+                Type::Int8 => (Value::Int4(64), Value::Int4(0)),
+                Type::Numeric if ty.typmod >= 0 => {
+                    let (precision, scale) = homenode_types::numeric_typmod(ty.typmod);
+                    (Value::Int4(precision as i32), Value::Int4(scale as i32))
+                }
+                _ => (Value::Null, Value::Null),
+            };
+            let default = column.default.as_ref().filter(|_| column.identity.is_none());
+            let generation = match column.identity {
+                Some(Identity::Always) => text("ALWAYS"),
+                Some(Identity::ByDefault) => text("BY DEFAULT"),
+                None => Value::Null,
+            };
+            let mut row = vec![text(&catalog), text(&table.schema), text(&table.name), text(&column.name)];
+            row.extend([Value::Int4(place as i32 + 1), default.map_or(Value::Null, text), yes(!column.not_null)]);
+            row.extend([text(ty.ty.sql_name()), length, precision, scale, text(ty.ty.name()), yes(column.identity.is_some())]);
+            row.extend([generation, yes(true)]);
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
+fn schemata(context: &mut Context) -> Result<Rows> {
+    let (catalog, owner) = (context.database_name.clone(), context.user.clone());
+    let schemas = ["pg_catalog", "public", "information_schema", "homenode"];
+    Ok(schemas.iter().map(|name| vec![text(&catalog), text(*name), text(&owner)]).collect())
+}

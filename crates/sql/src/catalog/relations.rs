@@ -1,0 +1,398 @@
+//! Which relations are there? pg_class, pg_attribute, pg_attrdef, pg_index, pg_constraint, pg_sequence and what hangs on them.
+
+use super::{BTREE_AM_OID, HEAP_AM_OID, ROLE_OID, flag, oid, schema_oid, text};
+use crate::context::Context;
+use crate::virtual_table::{self, Rows, VirtualTable};
+use homenode_engine::{Identity, Table};
+use homenode_types::Type::{
+    self, Bool, Char, Float4, Int2, Int2Vector, Int4, Int8, Name, Oid, OidVector, PgNodeTree, Text, TextArray, Xid,
+};
+use homenode_types::{ColumnType, Result, Value};
+
+macro_rules! table {
+    ($name:literal, $oid:literal, [$(($column:literal, $ty:expr)),* $(,)?], $rows:expr) => {
+        VirtualTable { schema: "pg_catalog", name: $name, oid: $oid, columns: &[$(($column, $ty)),*], rows: $rows }
+    };
+}
+pub(super) use table;
+
+pub(super) static TABLES: &[VirtualTable] = &[
+    table!("pg_class", 1259, [
+        ("oid", Oid), ("relname", Name), ("relnamespace", Oid), ("reltype", Oid), ("reloftype", Oid), ("relowner", Oid),
+        ("relam", Oid), ("relfilenode", Oid), ("reltablespace", Oid), ("relpages", Int4), ("reltuples", Float4),
+        ("relallvisible", Int4), ("reltoastrelid", Oid), ("relhasindex", Bool), ("relisshared", Bool),
+        ("relpersistence", Char), ("relkind", Char), ("relnatts", Int2), ("relchecks", Int2), ("relhasrules", Bool),
+        ("relhastriggers", Bool), ("relhassubclass", Bool), ("relrowsecurity", Bool), ("relforcerowsecurity", Bool),
+        ("relispopulated", Bool), ("relreplident", Char), ("relispartition", Bool), ("relrewrite", Oid),
+        ("relfrozenxid", Xid), ("relminmxid", Xid), ("relacl", TextArray), ("reloptions", TextArray),
+        ("relpartbound", PgNodeTree),
+    ], pg_class),
+    table!("pg_attribute", 1249, [
+        ("attrelid", Oid), ("attname", Name), ("atttypid", Oid), ("attstattarget", Int4), ("attlen", Int2), ("attnum", Int2),
+        ("attndims", Int4), ("attcacheoff", Int4), ("atttypmod", Int4), ("attbyval", Bool), ("attalign", Char),
+        ("attstorage", Char), ("attcompression", Char), ("attnotnull", Bool), ("atthasdef", Bool), ("atthasmissing", Bool),
+        ("attidentity", Char), ("attgenerated", Char), ("attisdropped", Bool), ("attislocal", Bool), ("attinhcount", Int4),
+        ("attcollation", Oid), ("attacl", TextArray), ("attoptions", TextArray), ("attfdwoptions", TextArray),
+        ("attmissingval", TextArray),
+    ], pg_attribute),
+    table!("pg_attrdef", 2604, [("oid", Oid), ("adrelid", Oid), ("adnum", Int2), ("adbin", PgNodeTree)], pg_attrdef),
+    table!("pg_index", 2610, [
+        ("indexrelid", Oid), ("indrelid", Oid), ("indnatts", Int2), ("indnkeyatts", Int2), ("indisunique", Bool),
+        ("indnullsnotdistinct", Bool), ("indisprimary", Bool), ("indisexclusion", Bool), ("indimmediate", Bool),
+        ("indisclustered", Bool), ("indisvalid", Bool), ("indcheckxmin", Bool), ("indisready", Bool), ("indislive", Bool),
+        ("indisreplident", Bool), ("indkey", Int2Vector), ("indcollation", OidVector), ("indclass", OidVector),
+        ("indoption", Int2Vector), ("indexprs", PgNodeTree), ("indpred", PgNodeTree),
+    ], pg_index),
+    table!("pg_constraint", 2606, [
+        ("oid", Oid), ("conname", Name), ("connamespace", Oid), ("contype", Char), ("condeferrable", Bool),
+        ("condeferred", Bool), ("convalidated", Bool), ("conrelid", Oid), ("contypid", Oid), ("conindid", Oid),
+        ("conparentid", Oid), ("confrelid", Oid), ("confupdtype", Char), ("confdeltype", Char), ("confmatchtype", Char),
+        ("conislocal", Bool), ("coninhcount", Int4), ("connoinherit", Bool), ("conkey", Type::Int2Array),
+        ("confkey", Type::Int2Array), ("conbin", PgNodeTree),
+    ], pg_constraint),
+    table!("pg_sequence", 2224, [
+        ("seqrelid", Oid), ("seqtypid", Oid), ("seqstart", Int8), ("seqincrement", Int8), ("seqmax", Int8), ("seqmin", Int8),
+        ("seqcache", Int8), ("seqcycle", Bool),
+    ], pg_sequence),
+    table!("pg_tables", 12_100, [
+        ("schemaname", Name), ("tablename", Name), ("tableowner", Name), ("tablespace", Name), ("hasindexes", Bool),
+        ("hasrules", Bool), ("hastriggers", Bool), ("rowsecurity", Bool),
+    ], pg_tables),
+    table!("pg_indexes", 12_101, [
+        ("schemaname", Name), ("tablename", Name), ("indexname", Name), ("tablespace", Name), ("indexdef", Text),
+    ], pg_indexes),
+    table!("pg_sequences", 12_102, [
+        ("schemaname", Name), ("sequencename", Name), ("sequenceowner", Name), ("data_type", Type::Regtype),
+        ("start_value", Int8), ("min_value", Int8), ("max_value", Int8), ("increment_by", Int8), ("cycle", Bool),
+        ("cache_size", Int8), ("last_value", Int8),
+    ], pg_sequences),
+    table!("pg_depend", 2608, [
+        ("classid", Oid), ("objid", Oid), ("objsubid", Int4), ("refclassid", Oid), ("refobjid", Oid), ("refobjsubid", Int4),
+        ("deptype", Char),
+    ], pg_depend),
+];
+
+/// One row of pg_class.
+struct Class<'a> {
+    oid: u32,
+    name: &'a str,
+    schema: &'a str,
+    kind: &'a str,
+    pages: u64,
+    columns: usize,
+    has_index: bool,
+}
+
+impl Class<'_> {
+    fn row(&self) -> Vec<Value> {
+        let method = match self.kind {
+            "r" => HEAP_AM_OID,
+            "i" => BTREE_AM_OID,
+            _ => 0,
+        };
+        let replica_identity = if self.kind == "r" { "d" } else { "n" };
+        let mut row = vec![oid(self.oid), text(self.name), oid(schema_oid(self.schema)), oid(0), oid(0), oid(ROLE_OID)];
+        row.extend([oid(method), oid(self.oid), oid(0), Value::Int4(self.pages as i32)]);
+        // PostgreSQL writes -1 for a table that was never analysed; nothing here ever is.
+        row.extend([Value::Float4(-1.0), Value::Int4(0), oid(0), flag(self.has_index), flag(false)]);
+        row.extend([text("p"), text(self.kind), Value::Int2(self.columns as i16), Value::Int2(0), flag(false)]);
+        row.extend([flag(false), flag(false), flag(false), flag(false), flag(true), text(replica_identity), flag(false), oid(0)]);
+        row.extend([oid(0), oid(0), Value::Null, Value::Null, Value::Null]);
+        row
+    }
+}
+
+fn pg_class(context: &mut Context) -> Result<Rows> {
+    let definitions = context.definitions();
+    let mut rows = Vec::new();
+    for table in definitions.tables() {
+        let has_index = table.primary_key.is_some() || !table.indexes.is_empty();
+        let (schema, pages) = (table.schema.as_str(), table.pages_estimate());
+        let class = |oid, name, kind, columns, pages| Class { oid, name, schema, kind, pages, columns, has_index: kind == "r" && has_index };
+        rows.push(class(table.oid, table.name.as_str(), "r", table.columns.len(), pages).row());
+        if let Some(key) = &table.primary_key {
+            rows.push(class(key.oid, key.name.as_str(), "i", key.columns.len(), 1).row());
+        }
+        for index in &table.indexes {
+            rows.push(class(index.oid, index.name.as_str(), "i", index.columns.len(), 1).row());
+        }
+    }
+    for sequence in definitions.sequences() {
+        let (oid, name, schema) = (sequence.oid, sequence.name.as_str(), sequence.schema.as_str());
+        rows.push(Class { oid, name, schema, kind: "S", pages: 1, columns: 3, has_index: false }.row());
+    }
+    for table in virtual_table::all() {
+        let kind = if table.schema == "pg_catalog" && table.oid < 12_000 { "r" } else { "v" };
+        let (oid, name, schema, columns) = (table.oid, table.name, table.schema, table.columns.len());
+        rows.push(Class { oid, name, schema, kind, pages: 0, columns, has_index: false }.row());
+    }
+    Ok(rows)
+}
+
+/// One row of pg_attribute.
+fn attribute(relation: u32, number: usize, name: &str, ty: ColumnType, not_null: bool, default: bool, identity: &str) -> Vec<Value> {
+    let length = ty.ty.len();
+    let collation = if ty.ty.is_string() { super::fixed::DEFAULT_COLLATION_OID } else { 0 };
+    let by_value = matches!(length, 1 | 2 | 4 | 8);
+    let storage = if length < 0 { "x" } else { "p" };
+    let align = match length {
+        1 => "c",
+        2 => "s",
+        8 => "d",
+        _ => "i",
+    };
+    let mut row = vec![oid(relation), text(name), oid(ty.ty.oid()), Value::Int4(-1), Value::Int2(length)];
+    row.extend([Value::Int2(number as i16), Value::Int4(0), Value::Int4(-1), Value::Int4(ty.typmod), flag(by_value)]);
+    row.extend([text(align), text(storage), text(""), flag(not_null), flag(default), flag(false), text(identity), text("")]);
+    row.extend([flag(false), flag(true), Value::Int4(0), oid(collation)]);
+    row.extend([Value::Null, Value::Null, Value::Null, Value::Null]);
+    row
+}
+
+fn pg_attribute(context: &mut Context) -> Result<Rows> {
+    let definitions = context.definitions();
+    let mut rows = Vec::new();
+    for table in definitions.tables() {
+        for (place, column) in table.columns.iter().enumerate() {
+            let identity = match column.identity {
+                Some(Identity::Always) => "a",
+                Some(Identity::ByDefault) => "d",
+                None => "",
+            };
+            let has_default = column.default.is_some() && column.identity.is_none();
+            rows.push(attribute(table.oid, place + 1, &column.name, column.ty, column.not_null, has_default, identity));
+        }
+        let keys = table.primary_key.iter().map(|key| (key.oid, &key.columns));
+        for (index, columns) in keys.chain(table.indexes.iter().map(|index| (index.oid, &index.columns))) {
+            for (place, &column) in columns.iter().enumerate() {
+                let column = &table.columns[column];
+                rows.push(attribute(index, place + 1, &column.name, column.ty, false, false, ""));
+            }
+        }
+    }
+    for sequence in definitions.sequences() {
+        for (place, (name, ty)) in [("last_value", Int8), ("log_cnt", Int8), ("is_called", Bool)].into_iter().enumerate() {
+            rows.push(attribute(sequence.oid, place + 1, name, ColumnType::new(ty), true, false, ""));
+        }
+    }
+    for table in virtual_table::all() {
+        for (place, (name, ty)) in table.columns.iter().enumerate() {
+            rows.push(attribute(table.oid, place + 1, name, ColumnType::new(*ty), false, false, ""));
+        }
+    }
+    Ok(rows)
+}
+
+/// The OID of a column's default: made up, but the same each time.
+fn default_oid(table: u32, column: usize) -> u32 {
+    0x4000_0000 | (table & 0xf_ffff) << 10 | (column as u32 & 0x3ff)
+}
+
+fn pg_attrdef(context: &mut Context) -> Result<Rows> {
+    let mut rows = Vec::new();
+    for table in context.definitions().tables() {
+        for (place, column) in table.columns.iter().enumerate() {
+            if let Some(default) = column.default.as_ref().filter(|_| column.identity.is_none()) {
+                let number = Value::Int2(place as i16 + 1);
+                rows.push(vec![oid(default_oid(table.oid, place)), oid(table.oid), number, text(default)]);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// An index as the catalogs show it; the primary key is one.
+struct Shown<'a> {
+    oid: u32,
+    name: &'a str,
+    columns: &'a [usize],
+    unique: bool,
+    primary: bool,
+    constraint: bool,
+}
+
+fn indexes(table: &Table) -> Vec<Shown<'_>> {
+    let key = table.primary_key.iter().map(|key| Shown {
+        oid: key.oid,
+        name: &key.name,
+        columns: &key.columns,
+        unique: true,
+        primary: true,
+        constraint: true,
+    });
+    let others = table.indexes.iter().map(|index| Shown {
+        oid: index.oid,
+        name: &index.definition.name,
+        columns: &index.definition.columns,
+        unique: index.unique,
+        primary: false,
+        constraint: index.constraint,
+    });
+    key.chain(others).collect()
+}
+
+fn vector(numbers: impl Iterator<Item = u32>) -> Value {
+    text(numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(" "))
+}
+
+fn pg_index(context: &mut Context) -> Result<Rows> {
+    let mut rows = Vec::new();
+    for table in context.definitions().tables() {
+        for index in indexes(&table) {
+            let count = Value::Int2(index.columns.len() as i16);
+            let mut row = vec![oid(index.oid), oid(table.oid), count.clone(), count, flag(index.unique), flag(false)];
+            row.extend([flag(index.primary), flag(false), flag(true), flag(false), flag(true), flag(false), flag(true), flag(true)]);
+            row.extend([flag(false), vector(index.columns.iter().map(|column| *column as u32 + 1))]);
+            let collation = |column: &usize| {
+                if table.columns[*column].ty.ty.is_string() { super::fixed::DEFAULT_COLLATION_OID } else { 0 }
+            };
+            row.extend([vector(index.columns.iter().map(collation)), vector(index.columns.iter().map(|_| 0))]);
+            row.extend([vector(index.columns.iter().map(|_| 0)), Value::Null, Value::Null]);
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
+fn pg_constraint(context: &mut Context) -> Result<Rows> {
+    let mut rows = Vec::new();
+    for table in context.definitions().tables() {
+        for index in indexes(&table).into_iter().filter(|index| index.constraint) {
+            let kind = if index.primary { "p" } else { "u" };
+            let key: Vec<String> = index.columns.iter().map(|column| (column + 1).to_string()).collect();
+            let mut row = vec![oid(index.oid), text(index.name), oid(schema_oid(&table.schema)), text(kind)];
+            row.extend([flag(false), flag(false), flag(true), oid(table.oid), oid(0), oid(index.oid), oid(0), oid(0)]);
+            row.extend([text(" "), text(" "), text(" "), flag(true), Value::Int4(0), flag(true)]);
+            row.extend([text(format!("{{{}}}", key.join(","))), Value::Null, Value::Null]);
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
+fn pg_sequence(context: &mut Context) -> Result<Rows> {
+    let rows = context.definitions().sequences().into_iter().map(|sequence| {
+        let number = |number: i64| Value::Int8(number);
+        let mut row = vec![oid(sequence.oid), oid(sequence.ty.oid()), number(sequence.start), number(sequence.increment)];
+        row.extend([number(sequence.max), number(sequence.min), number(1), flag(sequence.cycle)]);
+        row
+    });
+    Ok(rows.collect())
+}
+
+fn pg_sequences(context: &mut Context) -> Result<Rows> {
+    let mut rows = Vec::new();
+    for sequence in context.definitions().sequences() {
+        let state = context.session.sequence_state(sequence.oid)?;
+        let last = if state.called { Value::Int8(state.last) } else { Value::Null };
+        let number = |number: i64| Value::Int8(number);
+        let mut row = vec![text(&sequence.schema), text(&sequence.name), text(&context.user), oid(sequence.ty.oid())];
+        row.extend([number(sequence.start), number(sequence.min), number(sequence.max), number(sequence.increment)]);
+        row.extend([flag(sequence.cycle), number(1), last]);
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+fn pg_tables(context: &mut Context) -> Result<Rows> {
+    let owner = context.user.clone();
+    let mut rows = Vec::new();
+    for table in context.definitions().tables() {
+        let has_index = table.primary_key.is_some() || !table.indexes.is_empty();
+        let mut row = vec![text(&table.schema), text(&table.name), text(&owner), Value::Null, flag(has_index)];
+        row.extend([flag(false), flag(false), flag(false)]);
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+fn pg_indexes(context: &mut Context) -> Result<Rows> {
+    let mut rows = Vec::new();
+    for table in context.definitions().tables() {
+        for index in indexes(&table) {
+            let definition = index_text(&table, &index);
+            rows.push(vec![text(&table.schema), text(&table.name), text(index.name), Value::Null, text(definition)]);
+        }
+    }
+    Ok(rows)
+}
+
+/// Sequences depend on the columns that own them.
+fn pg_depend(context: &mut Context) -> Result<Rows> {
+    let mut rows = Vec::new();
+    for sequence in context.definitions().sequences() {
+        if let Some((table, column)) = sequence.owner {
+            let mut row = vec![oid(1259), oid(sequence.oid), Value::Int4(0), oid(1259), oid(table)];
+            row.extend([Value::Int4(column as i32 + 1), text("a")]);
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
+fn quoted_columns(table: &Table, columns: &[usize]) -> String {
+    let names: Vec<String> = columns.iter().map(|column| homenode_engine::quote_name(&table.columns[*column].name)).collect();
+    names.join(", ")
+}
+
+fn index_text(table: &Table, index: &Shown<'_>) -> String {
+    use homenode_engine::quote_name;
+    format!(
+        "CREATE {}INDEX {} ON {}.{} USING btree ({})",
+        if index.unique { "UNIQUE " } else { "" },
+        quote_name(index.name),
+        quote_name(&table.schema),
+        quote_name(&table.name),
+        quoted_columns(table, index.columns)
+    )
+}
+
+/// pg_get_indexdef: the whole statement, or one column.
+pub(super) fn index_definition(context: &mut Context, wanted: u32, column: i64) -> Value {
+    for table in context.definitions().tables() {
+        if let Some(index) = indexes(&table).iter().find(|index| index.oid == wanted) {
+            if column == 0 {
+                return text(index_text(&table, index));
+            }
+            let place = usize::try_from(column - 1).ok().and_then(|place| index.columns.get(place));
+            return place.map_or_else(|| text(""), |column| text(homenode_engine::quote_name(&table.columns[*column].name)));
+        }
+    }
+    Value::Null
+}
+
+/// pg_get_constraintdef.
+pub(super) fn constraint_definition(context: &mut Context, wanted: u32) -> Value {
+    for table in context.definitions().tables() {
+        if let Some(index) = indexes(&table).iter().find(|index| index.oid == wanted && index.constraint) {
+            let kind = if index.primary { "PRIMARY KEY" } else { "UNIQUE" };
+            return text(format!("{kind} ({})", quoted_columns(&table, index.columns)));
+        }
+    }
+    Value::Null
+}
+
+/// Schema and name of the relation with this OID.
+pub(super) fn name_of(context: &mut Context, wanted: u32) -> Option<(String, String)> {
+    let definitions = context.definitions();
+    if let Some(table) = definitions.table_by_oid(wanted) {
+        return Some((table.schema.clone(), table.name.clone()));
+    }
+    if let Some(sequence) = definitions.sequence_by_oid(wanted) {
+        return Some((sequence.schema.clone(), sequence.name.clone()));
+    }
+    for table in definitions.tables() {
+        if let Some(index) = indexes(&table).iter().find(|index| index.oid == wanted) {
+            return Some((table.schema.clone(), index.name.to_string()));
+        }
+    }
+    virtual_table::all().find(|table| table.oid == wanted).map(|table| (table.schema.to_string(), table.name.to_string()))
+}
+
+/// The OID of a relation by name.
+pub(super) fn oid_of(context: &mut Context, schema: Option<&str>, name: &str) -> Option<u32> {
+    if let Some(table) = virtual_table::find(schema, name) {
+        return Some(table.oid);
+    }
+    context.definitions().oid(schema.unwrap_or(homenode_engine::PUBLIC), name).map(|oid| oid.0)
+}

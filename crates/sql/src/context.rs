@@ -1,0 +1,190 @@
+//! What does a running statement have around it? The session, its settings, the time, what is kept for the statement.
+
+use crate::catalog;
+use crate::exec::Kept;
+use crate::expr::{Env, Host};
+use crate::settings::Settings;
+use crate::virtual_table::VirtualTable;
+use homenode_engine::{Database, Definitions, Isolation, Session};
+use homenode_platform::clock;
+use homenode_types::{Error, Result, SqlState, Value};
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Microseconds between 1970 and 2000, where PostgreSQL's timestamps begin.
+pub(crate) const EPOCH_US: i64 = 946_684_800_000_000;
+
+/// What a statement keeps while it runs.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    /// Subqueries, by the place of their plan.
+    pub subqueries: HashMap<usize, Kept>,
+    /// Rows of shared queries.
+    pub shared_rows: HashMap<usize, Arc<Vec<Vec<Value>>>>,
+}
+
+/// A session as statements see it.
+pub(crate) struct Context {
+    /// The engine's session.
+    pub session: Session,
+    /// The database.
+    pub db: Database,
+    /// Settings.
+    pub settings: Settings,
+    /// Messages for the client: severity and text.
+    pub(crate) notices: Vec<(&'static str, Error)>,
+    pub(crate) scratch: Scratch,
+    /// Who is connected.
+    pub user: String,
+    /// What the client calls the database.
+    pub database_name: String,
+    pub(crate) statement_us: i64,
+    pub(crate) transaction_us: i64,
+    pub(crate) deadline_ns: Option<u64>,
+    /// Key and row buffers of point queries.
+    pub(crate) buffers: (Vec<u8>, Vec<Vec<u8>>),
+}
+
+impl std::ops::Deref for Context {
+    type Target = Scratch;
+    fn deref(&self) -> &Scratch {
+        &self.scratch
+    }
+}
+
+impl std::ops::DerefMut for Context {
+    fn deref_mut(&mut self) -> &mut Scratch {
+        &mut self.scratch
+    }
+}
+
+impl Context {
+    pub(crate) fn new(db: Database, session: Session) -> Context {
+        Context {
+            session,
+            db,
+            settings: Settings::new(),
+            notices: Vec::new(),
+            scratch: Scratch::default(),
+            user: "homenode".into(),
+            database_name: "homenode".into(),
+            statement_us: 0,
+            transaction_us: 0,
+            deadline_ns: None,
+            buffers: (Vec::new(), Vec::new()),
+        }
+    }
+
+    /// An environment for expressions.
+    pub(crate) fn env(&mut self) -> Env<'_> {
+        Env::new(self)
+    }
+
+    /// The definitions names are looked up in.
+    pub(crate) fn definitions(&mut self) -> Arc<Definitions> {
+        self.session.definitions().clone()
+    }
+
+    /// Long loops ask this now and then.
+    ///
+    /// # Errors
+    /// 57014 when the statement was cancelled or has run too long, 57P01 when the server goes down.
+    pub fn check_interrupt(&mut self) -> Result<()> {
+        self.session.check_interrupt()?;
+        if self.deadline_ns.is_some_and(|deadline| clock::now_ns() > deadline) {
+            return Err(Error::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout"));
+        }
+        // Other sessions of this worker get their turn.
+        homenode_platform::task::yield_now();
+        Ok(())
+    }
+
+    /// Rows of a system table.
+    pub(crate) fn virtual_rows(&mut self, table: &VirtualTable) -> Result<Arc<Vec<Vec<Value>>>> {
+        (table.rows)(self).map(Arc::new)
+    }
+
+    /// Adds a message for the client.
+    pub(crate) fn notice(&mut self, severity: &'static str, code: SqlState, message: impl Into<String>) {
+        self.notices.push((severity, Error::new(code, message)));
+    }
+
+    /// A setting as SHOW and current_setting give it.
+    pub(crate) fn setting(&self, name: &str) -> Result<String> {
+        let lower = name.to_ascii_lowercase();
+        if self.session.in_transaction() {
+            match lower.as_str() {
+                "transaction_isolation" => return Ok(isolation_name(self.session.isolation()).into()),
+                "transaction_read_only" => return Ok(if self.session.read_only() { "on" } else { "off" }.into()),
+                _ => {}
+            }
+        } else if lower == "transaction_isolation" {
+            return self.settings.get("default_transaction_isolation").map(str::to_string);
+        }
+        self.settings.get(&lower).map(str::to_string)
+    }
+}
+
+/// The engine's isolation for a setting's text.
+pub(crate) fn isolation_of(text: &str) -> Isolation {
+    match text {
+        "repeatable read" => Isolation::RepeatableRead,
+        "serializable" => Isolation::Serializable,
+        _ => Isolation::ReadCommitted,
+    }
+}
+
+/// PostgreSQL's name of an isolation level.
+pub(crate) fn isolation_name(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::ReadCommitted => "read committed",
+        Isolation::RepeatableRead => "repeatable read",
+        Isolation::Serializable => "serializable",
+    }
+}
+
+impl Host for Context {
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn transaction_time_us(&mut self) -> i64 {
+        self.transaction_us - EPOCH_US
+    }
+
+    fn statement_time_us(&mut self) -> i64 {
+        self.statement_us - EPOCH_US
+    }
+
+    fn call(&mut self, name: &str, args: &[Value]) -> Result<Value> {
+        catalog::call(self, name, args)
+    }
+}
+
+/// SQLSTATE that says an expression needs the session after all; never shown to a client.
+pub(crate) const NEEDS_SESSION: SqlState = SqlState::from_code("HN002");
+
+/// The host of expressions that run under a page's latch, where the session is busy: it knows only the time.
+pub(crate) struct FrozenHost {
+    pub transaction_us: i64,
+    pub statement_us: i64,
+}
+
+impl Host for FrozenHost {
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn transaction_time_us(&mut self) -> i64 {
+        self.transaction_us - EPOCH_US
+    }
+
+    fn statement_time_us(&mut self) -> i64 {
+        self.statement_us - EPOCH_US
+    }
+
+    fn call(&mut self, _: &str, _: &[Value]) -> Result<Value> {
+        Err(Error::new(NEEDS_SESSION, "this function needs the session"))
+    }
+}

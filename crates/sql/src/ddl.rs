@@ -1,0 +1,681 @@
+//! How are tables, indexes and sequences defined? CREATE, ALTER and DROP, to the engine's calls.
+
+use crate::bind::{Binder, default_of, folded, no_relation, split_name};
+use crate::context::Context;
+use crate::exec::Running;
+use crate::expr::{self, Bound, Params};
+use crate::parse::Statement;
+use crate::prepared::Prepared;
+use crate::run::Tag;
+use crate::utility::{Name, ObjectKind, SequenceOptions};
+use homenode_engine::{ColumnSpec, Identity, IndexSpec, PUBLIC, SequenceSpec, Table, TableSpec};
+use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
+use sqlparser::ast;
+use std::sync::Arc;
+
+/// Runs CREATE TABLE, CREATE INDEX and ALTER TABLE.
+pub(crate) fn define(context: &mut Context, tree: &Statement) -> Result<Tag> {
+    let Some((definition, options)) = Prepared::definition(tree) else {
+        return Err(Error::internal("not a definition"));
+    };
+    match definition {
+        ast::Statement::CreateTable(create) => {
+            if options.unlogged {
+                context.notice(
+                    "NOTICE",
+                    SqlState::SUCCESSFUL_COMPLETION,
+                    "unlogged tables are kept as safely as others: the table is logged",
+                );
+            }
+            create_table(context, create)
+        }
+        ast::Statement::CreateIndex(create) => create_index(context, create),
+        ast::Statement::AlterTable { name, if_exists, operations, .. } => alter_table(context, name, *if_exists, operations),
+        _ => Err(Error::unsupported("this definition")),
+    }
+}
+
+fn schema_and_name(name: &ast::ObjectName) -> Result<(String, String)> {
+    let (schema, table) = split_name(name)?;
+    let schema = schema.map_or_else(|| PUBLIC.to_string(), folded);
+    check_schema(&schema)?;
+    Ok((schema, folded(table)))
+}
+
+fn check_schema(schema: &str) -> Result<()> {
+    if schema == PUBLIC {
+        return Ok(());
+    }
+    if crate::virtual_table::SCHEMAS.contains(&schema) {
+        let message = format!("permission denied for schema {schema}");
+        return Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, message));
+    }
+    Err(Error::new(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{schema}\" does not exist")))
+}
+
+/// The stored table a name stands for.
+pub(crate) fn table_named(context: &mut Context, name: &Name) -> Result<Arc<Table>> {
+    if crate::virtual_table::find(name.schema.as_deref(), &name.name).is_some() {
+        return Err(Error::new(
+            SqlState::INSUFFICIENT_PRIVILEGE,
+            format!("permission denied: \"{}\" is a system catalog", name.name),
+        ));
+    }
+    let found = context.session.table(name.schema.as_deref(), &name.name);
+    found.ok_or_else(|| no_relation(name.schema.as_deref(), &name.name).with_position(name.position))
+}
+
+fn table_of(context: &mut Context, name: &ast::ObjectName) -> Result<Arc<Table>> {
+    let (schema, table) = split_name(name)?;
+    let name = Name { schema: schema.map(folded), name: folded(table), position: 1 };
+    table_named(context, &name).map_err(|mut error| {
+        error.position = None;
+        error
+    })
+}
+
+/// Constraints of a table as they are gathered.
+#[derive(Default)]
+struct Constraints {
+    primary_key: Option<(Option<String>, Vec<usize>)>,
+    uniques: Vec<(Option<String>, Vec<usize>)>,
+}
+
+fn create_table(context: &mut Context, create: &ast::CreateTable) -> Result<Tag> {
+    refuse_table_clauses(create)?;
+    let (schema, name) = schema_and_name(&create.name)?;
+    if create.if_not_exists && context.session.definitions().oid(&schema, &name).is_some() {
+        let message = format!("relation \"{name}\" already exists, skipping");
+        context.notice("NOTICE", SqlState::DUPLICATE_TABLE, message);
+        return Ok(Tag::Plain("CREATE TABLE"));
+    }
+    if let Some(query) = prepared_query(create) {
+        return create_table_as(context, schema, name, query);
+    }
+    let mut columns: Vec<ColumnSpec> = Vec::with_capacity(create.columns.len());
+    let mut constraints = Constraints::default();
+    for (place, definition) in create.columns.iter().enumerate() {
+        let spec = column_spec(context, definition, place, &mut constraints)?;
+        if columns.iter().any(|column| column.name == spec.name) {
+            let message = format!("column \"{}\" specified more than once", spec.name);
+            return Err(Error::new(SqlState::DUPLICATE_COLUMN, message));
+        }
+        columns.push(spec);
+    }
+    for constraint in &create.constraints {
+        table_constraint(constraint, &columns, &name, &mut constraints)?;
+    }
+    if let Some((_, key)) = &constraints.primary_key {
+        key.iter().for_each(|column| columns[*column].not_null = true);
+    }
+    let Constraints { primary_key, uniques } = constraints;
+    context.session.create_table(TableSpec { schema, name, columns, primary_key, uniques })?;
+    Ok(Tag::Plain("CREATE TABLE"))
+}
+
+fn prepared_query(create: &ast::CreateTable) -> Option<&ast::Query> {
+    create.query.as_deref()
+}
+
+fn create_table_as(context: &mut Context, schema: String, name: String, query: &ast::Query) -> Result<Tag> {
+    let definitions = context.definitions();
+    let mut params = Params::new(Vec::new());
+    let (plan, _) = Binder::new(&definitions).query(query, None, &mut params, false)?;
+    let columns = plan
+        .fields
+        .iter()
+        .map(|field| ColumnSpec {
+            name: field.name.clone(),
+            ty: field.ty,
+            not_null: false,
+            default: None,
+            identity: None,
+            serial: false,
+        })
+        .collect();
+    let table = context.session.create_table(TableSpec { schema, name, columns, primary_key: None, uniques: Vec::new() })?;
+    let mut copy = context.session.copy_begin(&table)?;
+    let mut running = Running::new(plan);
+    running.open(&mut context.env(), &[])?;
+    let mut rows = 0;
+    loop {
+        let mut env = context.env();
+        if !running.next(&mut env, &[])? {
+            break;
+        }
+        let values = running.output(&mut env, &[])?;
+        copy.push(&mut context.session, &values)?;
+        rows += 1;
+    }
+    copy.finish(&mut context.session)?;
+    Ok(Tag::Rows("SELECT", rows))
+}
+
+fn refuse_table_clauses(create: &ast::CreateTable) -> Result<()> {
+    let refused = [
+        (create.temporary, "temporary tables"),
+        (create.inherits.is_some(), "INHERITS"),
+        (create.partition_by.is_some(), "PARTITION BY"),
+        (create.like.is_some(), "CREATE TABLE ... LIKE"),
+        (create.on_commit.is_some(), "ON COMMIT"),
+        (create.or_replace, "CREATE OR REPLACE TABLE"),
+        (create.external || create.clone.is_some(), "this form of CREATE TABLE"),
+    ];
+    if let Some((_, what)) = refused.iter().find(|(present, _)| *present) {
+        return Err(Error::unsupported(what));
+    }
+    match &create.table_options {
+        ast::CreateTableOptions::None => Ok(()),
+        ast::CreateTableOptions::With(options) => options.iter().try_for_each(check_storage_option),
+        _ => Err(Error::unsupported("these table options")),
+    }
+}
+
+/// Storage parameters that PostgreSQL knows and that mean nothing here.
+fn check_storage_option(option: &ast::SqlOption) -> Result<()> {
+    const HARMLESS: [&str; 3] = ["fillfactor", "autovacuum_enabled", "parallel_workers"];
+    let name = match option {
+        ast::SqlOption::KeyValue { key, .. } => folded(key),
+        ast::SqlOption::Ident(ident) => folded(ident),
+        _ => "this".to_string(),
+    };
+    if HARMLESS.contains(&name.as_str()) {
+        return Ok(());
+    }
+    Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, format!("unrecognized parameter \"{name}\"")))
+}
+
+fn column_spec(
+    context: &mut Context,
+    definition: &ast::ColumnDef,
+    place: usize,
+    constraints: &mut Constraints,
+) -> Result<ColumnSpec> {
+    let (ty, serial) = column_type(&definition.data_type)?;
+    let mut spec =
+        ColumnSpec { name: folded(&definition.name), ty, not_null: serial, default: None, identity: None, serial };
+    for option in &definition.options {
+        let name = option.name.as_ref().map(folded);
+        match &option.option {
+            ast::ColumnOption::Null => {}
+            ast::ColumnOption::NotNull => spec.not_null = true,
+            ast::ColumnOption::Default(tree) => spec.default = Some(checked_default(context, tree, ty)?),
+            ast::ColumnOption::Unique { is_primary: true, .. } => set_primary_key(constraints, name, vec![place], "")?,
+            ast::ColumnOption::Unique { is_primary: false, .. } => constraints.uniques.push((name, vec![place])),
+            ast::ColumnOption::Generated { generated_as, generation_expr: None, .. } => {
+                spec.identity = Some(match generated_as {
+                    ast::GeneratedAs::Always => Identity::Always,
+                    _ => Identity::ByDefault,
+                });
+                spec.not_null = true;
+            }
+            ast::ColumnOption::Generated { .. } => return Err(Error::unsupported("generated columns")),
+            ast::ColumnOption::ForeignKey { .. } => return Err(Error::unsupported("FOREIGN KEY")),
+            ast::ColumnOption::Check(_) => return Err(Error::unsupported("CHECK constraints")),
+            ast::ColumnOption::Collation(name) if is_c_collation(name) => {}
+            ast::ColumnOption::Collation(_) => return Err(Error::unsupported("collations other than \"C\"")),
+            other => return Err(Error::unsupported(format!("column option {other}"))),
+        }
+    }
+    Ok(spec)
+}
+
+fn is_c_collation(name: &ast::ObjectName) -> bool {
+    split_name(name).is_ok_and(|(_, ident)| matches!(ident.value.as_str(), "C" | "POSIX" | "default"))
+}
+
+/// The type of a column; serial types are integers that number themselves.
+fn column_type(data_type: &ast::DataType) -> Result<(ColumnType, bool)> {
+    if let ast::DataType::Custom(name, modifiers) = data_type
+        && modifiers.is_empty()
+        && name.0.len() == 1
+    {
+        match name.to_string().to_ascii_lowercase().as_str() {
+            "serial" | "serial4" => return Ok((ColumnType::new(Type::Int4), true)),
+            "bigserial" | "serial8" => return Ok((ColumnType::new(Type::Int8), true)),
+            "smallserial" | "serial2" => return Ok((ColumnType::new(Type::Int2), true)),
+            _ => {}
+        }
+    }
+    let ty = expr::column_type(data_type)?;
+    if matches!(ty.ty, Type::Void | Type::Record | Type::Unknown | Type::PgNodeTree) {
+        return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, format!("column has pseudo-type {}", ty.ty)));
+    }
+    Ok((ty, false))
+}
+
+/// A default's text, after it has been bound once to see that it fits the column.
+fn checked_default(context: &mut Context, tree: &ast::Expr, ty: ColumnType) -> Result<String> {
+    let mut params = Params::new(Vec::new());
+    let bound: Bound = expr::bind_to(tree, ty, true, &expr::NoColumns, &mut params).map_err(|mut error| {
+        if error.code == SqlState::UNDEFINED_COLUMN {
+            error.code = SqlState::FEATURE_NOT_SUPPORTED;
+            error.message = "cannot use column reference in DEFAULT expression".into();
+        }
+        error
+    })?;
+    if !bound.expr.is_volatile() {
+        bound.expr.eval(&(), &[], &mut context.env())?;
+    }
+    Ok(tree.to_string())
+}
+
+fn set_primary_key(constraints: &mut Constraints, name: Option<String>, columns: Vec<usize>, table: &str) -> Result<()> {
+    if constraints.primary_key.is_some() {
+        let message = format!("multiple primary keys for table \"{table}\" are not allowed");
+        return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, message));
+    }
+    constraints.primary_key = Some((name, columns));
+    Ok(())
+}
+
+fn table_constraint(
+    constraint: &ast::TableConstraint,
+    columns: &[ColumnSpec],
+    table: &str,
+    constraints: &mut Constraints,
+) -> Result<()> {
+    let place = |name: &str| {
+        columns.iter().position(|column| column.name == name).ok_or_else(|| {
+            Error::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" named in key does not exist"))
+        })
+    };
+    match constraint {
+        ast::TableConstraint::PrimaryKey { name, columns, .. } => {
+            let places = key_places(columns, &place)?;
+            set_primary_key(constraints, name.as_ref().map(folded), places, table)
+        }
+        ast::TableConstraint::Unique { name, columns, nulls_distinct, .. } => {
+            if matches!(nulls_distinct, ast::NullsDistinctOption::NotDistinct) {
+                return Err(Error::unsupported("NULLS NOT DISTINCT"));
+            }
+            let places = key_places(columns, &place)?;
+            constraints.uniques.push((name.as_ref().map(folded), places));
+            Ok(())
+        }
+        ast::TableConstraint::ForeignKey { .. } => Err(Error::unsupported("FOREIGN KEY")),
+        ast::TableConstraint::Check { .. } => Err(Error::unsupported("CHECK constraints")),
+        _ => Err(Error::unsupported("this table constraint")),
+    }
+}
+
+/// The positions of a key's columns.
+fn key_places(columns: &[ast::IndexColumn], place: &dyn Fn(&str) -> Result<usize>) -> Result<Vec<usize>> {
+    let mut places = Vec::with_capacity(columns.len());
+    for column in columns {
+        let order = &column.column;
+        if column.operator_class.is_some() {
+            return Err(Error::unsupported("operator classes"));
+        }
+        if order.options.asc == Some(false) || order.options.nulls_first == Some(true) {
+            return Err(Error::unsupported("an index in descending order (an ascending one is read both ways)"));
+        }
+        let ast::Expr::Identifier(ident) = &order.expr else { return Err(Error::unsupported("an index on an expression")) };
+        let found = place(&folded(ident))?;
+        if places.contains(&found) {
+            let message = format!("column \"{}\" appears twice in a key", folded(ident));
+            return Err(Error::new(SqlState::DUPLICATE_COLUMN, message));
+        }
+        places.push(found);
+    }
+    Ok(places)
+}
+
+fn create_index(context: &mut Context, create: &ast::CreateIndex) -> Result<Tag> {
+    let refused = [
+        (create.predicate.is_some(), "a partial index"),
+        (!create.include.is_empty(), "INCLUDE"),
+        (create.nulls_distinct == Some(false), "NULLS NOT DISTINCT"),
+        (!matches!(create.using, None | Some(ast::IndexType::BTree)), "an index method other than btree"),
+    ];
+    if let Some((_, what)) = refused.iter().find(|(present, _)| *present) {
+        return Err(Error::unsupported(what));
+    }
+    let table = table_of(context, &create.table_name)?;
+    let name = create.name.as_ref().map(|name| split_name(name).map(|(_, ident)| folded(ident))).transpose()?;
+    if let Some(name) = &name
+        && create.if_not_exists
+        && context.session.definitions().oid(&table.schema, name).is_some()
+    {
+        let message = format!("relation \"{name}\" already exists, skipping");
+        context.notice("NOTICE", SqlState::DUPLICATE_TABLE, message);
+        return Ok(Tag::Plain("CREATE INDEX"));
+    }
+    let columns = key_places(&create.columns, &|name| column_place(&table, name))?;
+    context.session.create_index(&table, IndexSpec { name, columns, unique: create.unique, constraint: false })?;
+    Ok(Tag::Plain("CREATE INDEX"))
+}
+
+fn column_place(table: &Table, name: &str) -> Result<usize> {
+    table
+        .column_index(name)
+        .ok_or_else(|| Error::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" does not exist")))
+}
+
+fn alter_table(
+    context: &mut Context,
+    name: &ast::ObjectName,
+    if_exists: bool,
+    operations: &[ast::AlterTableOperation],
+) -> Result<Tag> {
+    let done = Ok(Tag::Plain("ALTER TABLE"));
+    let mut table = match table_of(context, name) {
+        Err(error) if if_exists && error.code == SqlState::UNDEFINED_TABLE => {
+            let message = format!("{}, skipping", error.message);
+            context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, message);
+            return done;
+        }
+        other => other?,
+    };
+    for operation in operations {
+        alter_once(context, &table, operation)?;
+        // Each operation sees the definition as the one before left it.
+        let oid = table.oid;
+        if let Some(changed) = context.session.definitions().table_by_oid(oid).cloned() {
+            table = changed;
+        }
+    }
+    done
+}
+
+fn alter_once(context: &mut Context, table: &Arc<Table>, operation: &ast::AlterTableOperation) -> Result<()> {
+    use ast::AlterTableOperation as Op;
+    match operation {
+        Op::AddConstraint { constraint, .. } => add_constraint(context, table, constraint),
+        Op::AddColumn { column_def, if_not_exists, .. } => add_column(context, table, column_def, *if_not_exists),
+        Op::AlterColumn { column_name, op } => alter_column(context, table, &folded(column_name), op),
+        Op::RenameColumn { old_column_name, new_column_name } => {
+            let place = column_place(table, &folded(old_column_name))?;
+            let new = folded(new_column_name);
+            if table.column_index(&new).is_some() {
+                let message = format!("column \"{new}\" of relation \"{}\" already exists", table.name);
+                return Err(Error::new(SqlState::DUPLICATE_COLUMN, message));
+            }
+            context.session.alter_table(table, |definition| {
+                definition.columns[place].name = new;
+                Ok(())
+            })
+        }
+        Op::RenameTable { table_name: ast::RenameTableNameKind::To(name) | ast::RenameTableNameKind::As(name) } => {
+            let (_, ident) = split_name(name)?;
+            let new = folded(ident);
+            context.session.alter_table(table, |definition| {
+                definition.name = new;
+                Ok(())
+            })
+        }
+        Op::OwnerTo { .. } => Ok(()),
+        Op::DropConstraint { name, if_exists, .. } => drop_constraint(context, table, &folded(name), *if_exists),
+        other => {
+            let text = other.to_string();
+            let words: Vec<&str> = text.split_whitespace().take(2).collect();
+            Err(Error::unsupported(format!("ALTER TABLE ... {}", words.join(" "))))
+        }
+    }
+}
+
+fn add_constraint(context: &mut Context, table: &Arc<Table>, constraint: &ast::TableConstraint) -> Result<()> {
+    let place = |name: &str| {
+        table.column_index(name).ok_or_else(|| {
+            Error::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" named in key does not exist"))
+        })
+    };
+    match constraint {
+        ast::TableConstraint::PrimaryKey { name, columns, .. } => {
+            if table.primary_key.is_some() {
+                let message = format!("multiple primary keys for table \"{}\" are not allowed", table.name);
+                return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, message));
+            }
+            let columns = key_places(columns, &place)?;
+            context.session.add_primary_key(table, name.as_ref().map(folded), columns)
+        }
+        ast::TableConstraint::Unique { name, columns, .. } => {
+            let columns = key_places(columns, &place)?;
+            let spec = IndexSpec { name: name.as_ref().map(folded), columns, unique: true, constraint: true };
+            context.session.create_index(table, spec).map(|_| ())
+        }
+        ast::TableConstraint::ForeignKey { .. } => Err(Error::unsupported("FOREIGN KEY")),
+        ast::TableConstraint::Check { .. } => Err(Error::unsupported("CHECK constraints")),
+        _ => Err(Error::unsupported("this table constraint")),
+    }
+}
+
+fn add_column(context: &mut Context, table: &Arc<Table>, definition: &ast::ColumnDef, if_not_exists: bool) -> Result<()> {
+    let name = folded(&definition.name);
+    if table.column_index(&name).is_some() {
+        let message = format!("column \"{name}\" of relation \"{}\" already exists", table.name);
+        if if_not_exists {
+            context.notice("NOTICE", SqlState::DUPLICATE_COLUMN, format!("{message}, skipping"));
+            return Ok(());
+        }
+        return Err(Error::new(SqlState::DUPLICATE_COLUMN, message));
+    }
+    let mut constraints = Constraints::default();
+    let place = table.columns.len();
+    let spec = column_spec(context, definition, place, &mut constraints)?;
+    context.session.add_column(table, spec)?;
+    let changed = context.session.definitions().table_by_oid(table.oid).cloned();
+    let Some(changed) = changed else { return Err(Error::internal("the altered table is gone")) };
+    if let Some((name, columns)) = constraints.primary_key {
+        context.session.add_primary_key(&changed, name, columns)?;
+    }
+    for (name, columns) in constraints.uniques {
+        context.session.create_index(&changed, IndexSpec { name, columns, unique: true, constraint: true })?;
+    }
+    Ok(())
+}
+
+fn alter_column(context: &mut Context, table: &Arc<Table>, name: &str, change: &ast::AlterColumnOperation) -> Result<()> {
+    let place = table.column_index(name).ok_or_else(|| {
+        let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name);
+        Error::new(SqlState::UNDEFINED_COLUMN, message)
+    })?;
+    let in_key = table.primary_key.as_ref().is_some_and(|key| key.columns.contains(&place));
+    match change {
+        ast::AlterColumnOperation::SetDefault { value } => {
+            let text = checked_default(context, value, table.columns[place].ty)?;
+            context.session.alter_table(table, |definition| {
+                definition.columns[place].default = Some(text);
+                Ok(())
+            })
+        }
+        ast::AlterColumnOperation::DropDefault => context.session.alter_table(table, |definition| {
+            definition.columns[place].default = None;
+            Ok(())
+        }),
+        ast::AlterColumnOperation::DropNotNull if in_key => {
+            Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, format!("column \"{name}\" is in a primary key")))
+        }
+        ast::AlterColumnOperation::DropNotNull => context.session.alter_table(table, |definition| {
+            definition.columns[place].not_null = false;
+            Ok(())
+        }),
+        ast::AlterColumnOperation::SetNotNull => set_not_null(context, table, place),
+        _ => Err(Error::unsupported("ALTER COLUMN of this kind")),
+    }
+}
+
+fn set_not_null(context: &mut Context, table: &Arc<Table>, place: usize) -> Result<()> {
+    // The lock comes first, so that no NULL slips in after the look.
+    context.session.lock_table(table)?;
+    let mut scan = context.session.scan(table, homenode_engine::KeyRange::all(), false)?;
+    while let Some((_, row)) = scan.next(&mut context.session)? {
+        if table.layout.is_null(row, place) {
+            let message =
+                format!("column \"{}\" of relation \"{}\" contains null values", table.columns[place].name, table.name);
+            return Err(Error::new(SqlState::NOT_NULL_VIOLATION, message));
+        }
+    }
+    context.session.alter_table(table, |definition| {
+        definition.columns[place].not_null = true;
+        Ok(())
+    })
+}
+
+fn drop_constraint(context: &mut Context, table: &Arc<Table>, name: &str, if_exists: bool) -> Result<()> {
+    if let Some(index) = table.indexes.iter().find(|index| index.constraint && index.name == name) {
+        return context.session.drop_index(index.oid);
+    }
+    if table.primary_key.as_ref().is_some_and(|key| key.name == name) {
+        return Err(Error::unsupported("ALTER TABLE ... DROP CONSTRAINT of a primary key"));
+    }
+    let message = format!("constraint \"{name}\" of relation \"{}\" does not exist", table.name);
+    if if_exists {
+        context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, format!("{message}, skipping"));
+        return Ok(());
+    }
+    Err(Error::new(SqlState::UNDEFINED_OBJECT, message))
+}
+
+/// DROP TABLE, INDEX, SEQUENCE.
+pub(crate) fn drop_objects(context: &mut Context, kind: ObjectKind, names: &[Name], if_exists: bool) -> Result<Tag> {
+    for name in names {
+        let schema = name.schema.as_deref().unwrap_or(PUBLIC);
+        let dropped = match kind {
+            ObjectKind::Table => match context.session.table(Some(schema), &name.name) {
+                Some(table) => context.session.drop_table(&table).map(|()| true)?,
+                None => false,
+            },
+            ObjectKind::Sequence => {
+                let found = context.session.definitions().sequence(schema, &name.name).map(|sequence| (sequence.oid, sequence.owner));
+                match found {
+                    Some((_, Some(_))) => return Err(in_use(&name.name)),
+                    Some((oid, None)) => context.session.drop_sequence(oid).map(|()| true)?,
+                    None => false,
+                }
+            }
+            ObjectKind::Index => drop_index(context, schema, &name.name)?,
+        };
+        if dropped {
+            continue;
+        }
+        missing(context, kind, name, if_exists)?;
+    }
+    Ok(Tag::Plain(match kind {
+        ObjectKind::Table => "DROP TABLE",
+        ObjectKind::Index => "DROP INDEX",
+        ObjectKind::Sequence => "DROP SEQUENCE",
+    }))
+}
+
+fn in_use(name: &str) -> Error {
+    let message = format!("cannot drop sequence {name} because other objects depend on it");
+    Error::new(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, message).with_hint("Drop the table or column that owns it.")
+}
+
+fn drop_index(context: &mut Context, schema: &str, name: &str) -> Result<bool> {
+    let definitions = context.definitions();
+    for table in definitions.tables() {
+        if table.schema != schema {
+            continue;
+        }
+        if let Some(index) = table.indexes.iter().find(|index| index.name == name) {
+            if index.constraint {
+                return Err(needed_by_constraint(name, &table.name));
+            }
+            context.session.drop_index(index.oid)?;
+            return Ok(true);
+        }
+        if table.primary_key.as_ref().is_some_and(|key| key.name == name) {
+            return Err(needed_by_constraint(name, &table.name));
+        }
+    }
+    Ok(false)
+}
+
+fn needed_by_constraint(name: &str, table: &str) -> Error {
+    let message = format!("cannot drop index {name} because constraint {name} on table {table} requires it");
+    Error::new(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, message)
+        .with_hint(format!("You can drop constraint {name} on table {table} instead."))
+}
+
+fn missing(context: &mut Context, kind: ObjectKind, name: &Name, if_exists: bool) -> Result<()> {
+    let (word, code) = match kind {
+        ObjectKind::Table => ("table", SqlState::UNDEFINED_TABLE),
+        ObjectKind::Index => ("index", SqlState::UNDEFINED_OBJECT),
+        ObjectKind::Sequence => ("sequence", SqlState::UNDEFINED_TABLE),
+    };
+    let message = format!("{word} \"{}\" does not exist", name.name);
+    if !if_exists {
+        return Err(Error::new(code, message));
+    }
+    context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, format!("{message}, skipping"));
+    Ok(())
+}
+
+/// CREATE SEQUENCE.
+pub(crate) fn create_sequence(context: &mut Context, name: &Name, if_not_exists: bool, options: &SequenceOptions) -> Result<Tag> {
+    let schema = name.schema.clone().unwrap_or_else(|| PUBLIC.into());
+    check_schema(&schema)?;
+    if if_not_exists && context.session.definitions().oid(&schema, &name.name).is_some() {
+        let message = format!("relation \"{}\" already exists, skipping", name.name);
+        context.notice("NOTICE", SqlState::DUPLICATE_TABLE, message);
+        return Ok(Tag::Plain("CREATE SEQUENCE"));
+    }
+    let ty = match options.ty.as_deref() {
+        None | Some("bigint" | "int8") => Type::Int8,
+        Some("integer" | "int" | "int4") => Type::Int4,
+        Some("smallint" | "int2") => Type::Int2,
+        Some(_) => {
+            return Err(Error::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                "sequence type must be smallint, integer, or bigint",
+            ));
+        }
+    };
+    let owner = match &options.owned_by {
+        Some(Some((table, column))) => {
+            let table = table_named(context, &Name { schema: None, name: table.clone(), position: 1 })?;
+            Some((table.oid, column_place(&table, column)?))
+        }
+        _ => None,
+    };
+    context.session.create_sequence(SequenceSpec {
+        schema,
+        name: name.name.clone(),
+        ty,
+        start: options.start,
+        increment: options.increment.unwrap_or(1),
+        min: options.min.flatten(),
+        max: options.max.flatten(),
+        cycle: options.cycle.unwrap_or(false),
+        owner,
+    })?;
+    Ok(Tag::Plain("CREATE SEQUENCE"))
+}
+
+/// ALTER SEQUENCE: RESTART only.
+pub(crate) fn alter_sequence(context: &mut Context, name: &Name, if_exists: bool, options: &SequenceOptions) -> Result<Tag> {
+    let schema = name.schema.as_deref().unwrap_or(PUBLIC);
+    let found = context.session.definitions().sequence(schema, &name.name).cloned();
+    let Some(sequence) = found else {
+        if !if_exists {
+            return Err(no_relation(name.schema.as_deref(), &name.name).with_position(name.position));
+        }
+        let message = format!("relation \"{}\" does not exist, skipping", name.name);
+        context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, message);
+        return Ok(Tag::Plain("ALTER SEQUENCE"));
+    };
+    let only_restart = SequenceOptions { restart: options.restart, ..SequenceOptions::default() };
+    let Some(restart) = options.restart.filter(|_| *options == only_restart) else {
+        return Err(Error::unsupported("ALTER SEQUENCE other than RESTART"));
+    };
+    context.session.setval(sequence.oid, restart.unwrap_or(sequence.start), false)?;
+    Ok(Tag::Plain("ALTER SEQUENCE"))
+}
+
+/// Defaults of columns that COPY does not fill.
+pub(crate) fn copy_defaults(context: &mut Context, table: &Table, given: &[usize]) -> Result<Vec<Option<expr::Expr>>> {
+    let definitions = context.definitions();
+    let binder = Binder::new(&definitions);
+    let mut params = Params::new(Vec::new());
+    (0..table.columns.len())
+        .map(|column| {
+            if given.contains(&column) {
+                return Ok(None);
+            }
+            let default = default_of(&binder, table, column, &mut params)?;
+            Ok((!matches!(default, expr::Expr::Const(Value::Null))).then_some(default))
+        })
+        .collect()
+}

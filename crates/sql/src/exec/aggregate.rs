@@ -1,0 +1,151 @@
+//! What do groups of rows amount to? Grouping by a hash table, aggregates by accumulators.
+
+use super::hash_table::HashTable;
+use super::{Operator, Registers, build, context};
+use crate::expr::{Accumulator, AggregateCall, Env};
+use crate::plan::AggregatePlan;
+use homenode_types::{Result, Value};
+use std::sync::Arc;
+
+/// One group's accumulators, and the values DISTINCT aggregates have seen.
+pub(crate) struct Group {
+    accumulators: Vec<Accumulator>,
+    seen: Vec<Option<HashTable<()>>>,
+}
+
+impl Group {
+    /// An empty group.
+    pub fn new(calls: &[AggregateCall]) -> Group {
+        Group {
+            accumulators: calls.iter().map(|call| Accumulator::new(&call.aggregate)).collect(),
+            seen: calls.iter().map(|call| call.distinct.then(HashTable::default)).collect(),
+        }
+    }
+
+    /// Adds a row.
+    pub fn add(
+        &mut self,
+        calls: &[AggregateCall],
+        row: &dyn crate::expr::RowSource,
+        params: &[Value],
+        env: &mut Env<'_>,
+        arguments: &mut Vec<Value>,
+    ) -> Result<()> {
+        for ((call, accumulator), seen) in calls.iter().zip(&mut self.accumulators).zip(&mut self.seen) {
+            if let Some(filter) = &call.filter
+                && filter.eval_bool(row, params, env)? != Some(true)
+            {
+                continue;
+            }
+            arguments.clear();
+            for argument in &call.args {
+                arguments.push(argument.eval(row, params, env)?);
+            }
+            if let Some(seen) = seen {
+                if seen.find(arguments).is_some() {
+                    continue;
+                }
+                seen.push(arguments.clone(), ());
+            }
+            accumulator.add(arguments)?;
+        }
+        Ok(())
+    }
+
+    /// Adds another group's rows. Not for DISTINCT aggregates.
+    pub fn merge(&mut self, other: Group) -> Result<()> {
+        for (accumulator, other) in self.accumulators.iter_mut().zip(other.accumulators) {
+            accumulator.merge(other)?;
+        }
+        Ok(())
+    }
+
+    /// The results.
+    pub fn finish(self) -> Result<Vec<Value>> {
+        self.accumulators.into_iter().map(Accumulator::finish).collect()
+    }
+}
+
+/// The operator.
+pub(super) struct AggregateRows {
+    plan: Arc<AggregatePlan>,
+    input: Box<dyn Operator>,
+    inner: Vec<Value>,
+    rows: std::vec::IntoIter<Vec<Value>>,
+}
+
+impl AggregateRows {
+    pub fn new(plan: Arc<AggregatePlan>) -> AggregateRows {
+        AggregateRows {
+            input: build(&plan.input),
+            inner: vec![Value::Null; plan.width],
+            plan,
+            rows: Vec::new().into_iter(),
+        }
+    }
+
+    fn serial(&mut self, env: &mut Env<'_>, params: &[Value]) -> Result<Vec<Vec<Value>>> {
+        let plan = self.plan.clone();
+        self.input.open(env, params, &mut self.inner)?;
+        let mut groups: HashTable<Group> = HashTable::default();
+        let mut arguments = Vec::new();
+        if plan.groups.is_empty() {
+            groups.push(Vec::new(), Group::new(&plan.calls));
+        }
+        let mut read = 0_u64;
+        while self.input.next(env, params, &mut self.inner)? {
+            read += 1;
+            if read % 1024 == 0 {
+                context(env).check_interrupt()?;
+            }
+            let row = Registers(&self.inner);
+            let at = if plan.groups.is_empty() {
+                0
+            } else {
+                let mut key = Vec::with_capacity(plan.groups.len());
+                for group in &plan.groups {
+                    key.push(group.eval(&row, params, env)?);
+                }
+                match groups.find(&key) {
+                    Some(at) => at,
+                    None => groups.push(key, Group::new(&plan.calls)),
+                }
+            };
+            groups.value_mut(at).add(&plan.calls, &row, params, env, &mut arguments)?;
+        }
+        finish_groups(groups)
+    }
+}
+
+/// Group keys followed by their aggregates.
+pub(crate) fn finish_groups(groups: HashTable<Group>) -> Result<Vec<Vec<Value>>> {
+    groups
+        .into_entries()
+        .map(|(mut key, group)| {
+            key.extend(group.finish()?);
+            Ok(key)
+        })
+        .collect()
+}
+
+impl Operator for AggregateRows {
+    fn open(&mut self, env: &mut Env<'_>, params: &[Value], _: &mut [Value]) -> Result<()> {
+        let rows = match self.plan.parallel {
+            true => match crate::parallel::aggregate(&self.plan, env, params)? {
+                Some(groups) => groups,
+                None => self.serial(env, params)?,
+            },
+            false => self.serial(env, params)?,
+        };
+        self.rows = rows.into_iter();
+        Ok(())
+    }
+
+    fn next(&mut self, _: &mut Env<'_>, _: &[Value], row: &mut [Value]) -> Result<bool> {
+        let Some(values) = self.rows.next() else { return Ok(false) };
+        for (register, value) in row.iter_mut().zip(values) {
+            *register = value;
+        }
+        Ok(true)
+    }
+}

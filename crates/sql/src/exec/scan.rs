@@ -1,0 +1,314 @@
+//! Which rows of a stored table does the statement need? Full scans, key ranges, single keys and lists of keys.
+
+use super::{Operator, Registers, all_hold, assign, context};
+use crate::expr::{Env, Expr, RowSource};
+use crate::plan::{Access, End, ScanPlan};
+use homenode_engine::{IndexScan, KeyRange, Scan, Table};
+use homenode_types::{Error, Result, RowLayout, Type, Value, ValueRef, key};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Rows between two looks at the cancel flag and the clock.
+const ROWS_PER_CHECK: u32 = 256;
+
+/// A stored row seen as registers, before anything is copied.
+pub(crate) struct RawRow<'a> {
+    /// The table's layout.
+    pub layout: &'a RowLayout,
+    /// The row.
+    pub bytes: &'a [u8],
+    /// First register of the table.
+    pub base: usize,
+    /// The other registers.
+    pub registers: &'a [Value],
+}
+
+impl RowSource for RawRow<'_> {
+    #[inline]
+    fn column(&self, register: usize) -> ValueRef<'_> {
+        match register.checked_sub(self.base) {
+            Some(column) if column < self.layout.len() => self.layout.column(self.bytes, column),
+            _ => self.registers.get(register).map_or(ValueRef::Null, Value::as_ref),
+        }
+    }
+}
+
+enum State {
+    Closed,
+    /// One row, already in `bytes`.
+    One,
+    Table(Scan),
+    Index(IndexScan),
+    /// Between the ranges of a list.
+    Between,
+}
+
+/// The operator.
+pub(super) struct ScanRows {
+    plan: Arc<ScanPlan>,
+    state: State,
+    /// Further ranges of a list of keys, the next one last.
+    ranges: Vec<KeyRange>,
+    key: Vec<u8>,
+    bytes: Vec<u8>,
+    unchecked: u32,
+}
+
+impl ScanRows {
+    pub fn new(plan: Arc<ScanPlan>) -> ScanRows {
+        ScanRows { plan, state: State::Closed, ranges: Vec::new(), key: Vec::new(), bytes: Vec::new(), unchecked: 0 }
+    }
+
+    fn open_range(&mut self, env: &mut Env<'_>, index: Option<usize>, range: KeyRange, reverse: bool) -> Result<()> {
+        let session = &mut context(env).session;
+        self.state = match index {
+            None => State::Table(session.scan(&self.plan.table, range, reverse)?),
+            Some(at) => State::Index(session.index_scan(&self.plan.table, &self.plan.table.indexes[at], range, reverse)?),
+        };
+        Ok(())
+    }
+
+    fn open_list(&mut self, env: &mut Env<'_>, params: &[Value], row: &[Value], index: Option<usize>, values: &[Expr]) -> Result<()> {
+        let columns = key_columns(&self.plan.table, index);
+        let ty = self.plan.table.columns[columns[0]].ty.ty;
+        let mut prefixes = Vec::with_capacity(values.len());
+        for value in values {
+            let value = value.eval(&Registers(row), params, env)?;
+            if !value.is_null() {
+                let mut prefix = Vec::new();
+                encode_key(value.as_ref(), ty, &mut prefix)?;
+                prefixes.push(prefix);
+            }
+        }
+        prefixes.sort_unstable();
+        prefixes.dedup();
+        self.ranges = prefixes.into_iter().rev().map(prefix_range).collect();
+        self.state = State::Between;
+        Ok(())
+    }
+
+    /// Goes to the next row that is stored under the access path; false at the end.
+    fn advance(&mut self, env: &mut Env<'_>) -> Result<bool> {
+        loop {
+            let session = &mut context(env).session;
+            let found = match &mut self.state {
+                State::Closed => return Ok(false),
+                State::One => {
+                    self.state = State::Closed;
+                    return Ok(true);
+                }
+                State::Table(scan) => scan.next(session)?.map(|(key, row)| copy(&mut self.key, &mut self.bytes, key, row)),
+                State::Index(scan) => scan.next(session)?.map(|(key, row)| copy(&mut self.key, &mut self.bytes, key, row)),
+                State::Between => None,
+            };
+            if found.is_some() {
+                return Ok(true);
+            }
+            let Access::List { index, .. } = &self.plan.access else { return Ok(false) };
+            let index = *index;
+            match self.ranges.pop() {
+                Some(range) => self.open_range(env, index, range, false)?,
+                None => {
+                    self.state = State::Closed;
+                    return Ok(false);
+                }
+            }
+        }
+    }
+}
+
+fn copy(key_buffer: &mut Vec<u8>, row_buffer: &mut Vec<u8>, key: &[u8], row: &[u8]) {
+    key_buffer.clear();
+    key_buffer.extend_from_slice(key);
+    row_buffer.clear();
+    row_buffer.extend_from_slice(row);
+}
+
+impl Operator for ScanRows {
+    fn open(&mut self, env: &mut Env<'_>, params: &[Value], row: &mut [Value]) -> Result<()> {
+        let plan = self.plan.clone();
+        self.ranges.clear();
+        self.state = State::Closed;
+        match &plan.access {
+            Access::Full { reverse } => {
+                self.open_range(env, None, KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded }, *reverse)
+            }
+            Access::Point { index, keys } => {
+                self.key.clear();
+                if !point_key(&plan.table, *index, keys, row, params, env, &mut self.key)? {
+                    return Ok(());
+                }
+                match index {
+                    None => {
+                        if context(env).session.get(&plan.table, &self.key, &mut self.bytes)? {
+                            self.state = State::One;
+                        }
+                        Ok(())
+                    }
+                    Some(_) => {
+                        let range = prefix_range(std::mem::take(&mut self.key));
+                        self.open_range(env, *index, range, false)
+                    }
+                }
+            }
+            Access::Range { index, equal, lower, upper, reverse } => {
+                match key_range(&plan.table, *index, equal, lower.as_ref(), upper.as_ref(), row, params, env)? {
+                    Some(range) => self.open_range(env, *index, range, *reverse),
+                    None => Ok(()),
+                }
+            }
+            Access::List { index, values } => self.open_list(env, params, row, *index, values),
+        }
+    }
+
+    fn next(&mut self, env: &mut Env<'_>, params: &[Value], row: &mut [Value]) -> Result<bool> {
+        while self.advance(env)? {
+            self.unchecked += 1;
+            if self.unchecked >= ROWS_PER_CHECK {
+                self.unchecked = 0;
+                context(env).check_interrupt()?;
+            }
+            let plan = &*self.plan;
+            if !plan.filter.is_empty() {
+                let raw = RawRow { layout: &plan.table.layout, bytes: &self.bytes, base: plan.base, registers: row };
+                if !all_hold(&plan.filter, &raw, params, env)? {
+                    continue;
+                }
+            }
+            load(plan, &self.bytes, row);
+            if let Some(register) = plan.key_register {
+                row[register] = Value::Bytea(self.key.clone());
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
+
+/// Loads the columns that the statement needs into their registers.
+#[inline]
+pub(crate) fn load(plan: &ScanPlan, bytes: &[u8], row: &mut [Value]) {
+    for &column in &plan.needed {
+        assign(&mut row[plan.base + column], plan.table.layout.column(bytes, column));
+    }
+}
+
+/// The columns of a key, in key order.
+pub(crate) fn key_columns(table: &Table, index: Option<usize>) -> &[usize] {
+    match index {
+        Some(at) => &table.indexes[at].columns,
+        None => table.primary_key.as_ref().map_or(&[], |key| &key.columns),
+    }
+}
+
+/// Appends the key made of `keys`; false when one is NULL, which equals nothing.
+pub(crate) fn point_key(
+    table: &Table,
+    index: Option<usize>,
+    keys: &[Expr],
+    row: &[Value],
+    params: &[Value],
+    env: &mut Env<'_>,
+    out: &mut Vec<u8>,
+) -> Result<bool> {
+    for (value, &column) in keys.iter().zip(key_columns(table, index)) {
+        let value = value.eval(&Registers(row), params, env)?;
+        if value.is_null() {
+            return Ok(false);
+        }
+        encode_key(value.as_ref(), table.columns[column].ty.ty, out)?;
+    }
+    Ok(true)
+}
+
+/// Appends a value to a key of a column of type `ty`. Keys of different families do not compare: the binder brings both sides
+/// of a comparison to one family, and if it ever did not, that must not become a wrong result.
+pub(crate) fn encode_key(value: ValueRef<'_>, ty: Type, out: &mut Vec<u8>) -> Result<()> {
+    let same_family = match value {
+        ValueRef::Null => true,
+        ValueRef::Int2(_) | ValueRef::Int4(_) | ValueRef::Int8(_) | ValueRef::Oid(_) => ty.is_integer() || ty.is_oid_like(),
+        ValueRef::Float4(_) | ValueRef::Float8(_) => matches!(ty, Type::Float4 | Type::Float8),
+        ValueRef::Numeric(_) => ty == Type::Numeric,
+        ValueRef::Text(_) => !ty.is_integer() && !ty.is_oid_like() && ty.len() < 0 || matches!(ty, Type::Name | Type::Char),
+        ValueRef::Bool(_) => ty == Type::Bool,
+        ValueRef::Bytea(_) => ty == Type::Bytea,
+        ValueRef::Date(_) => ty == Type::Date,
+        ValueRef::Time(_) => ty == Type::Time,
+        ValueRef::Timestamp(_) => ty == Type::Timestamp,
+        ValueRef::Timestamptz(_) => ty == Type::Timestamptz,
+        ValueRef::Interval(_) => ty == Type::Interval,
+        ValueRef::Uuid(_) => ty == Type::Uuid,
+    };
+    if !same_family {
+        return Err(Error::internal(format!("a key of type {ty} cannot be looked up with {value:?}")));
+    }
+    key::encode_column(value, ty, out);
+    Ok(())
+}
+
+fn prefix_range(prefix: Vec<u8>) -> KeyRange {
+    let mut above = prefix.clone();
+    key::successor(&mut above);
+    KeyRange { lower: Bound::Included(prefix), upper: Bound::Excluded(above) }
+}
+
+/// The key range of a [`Access::Range`]; `None` when a bound is NULL and so nothing can match.
+#[allow(clippy::too_many_arguments, reason = "a range and what it is evaluated with")]
+fn key_range(
+    table: &Table,
+    index: Option<usize>,
+    equal: &[Expr],
+    lower: Option<&End>,
+    upper: Option<&End>,
+    row: &[Value],
+    params: &[Value],
+    env: &mut Env<'_>,
+) -> Result<Option<KeyRange>> {
+    let mut prefix = Vec::new();
+    if !point_key(table, index, equal, row, params, env, &mut prefix)? {
+        return Ok(None);
+    }
+    if lower.is_none() && upper.is_none() {
+        return Ok(Some(prefix_range(prefix)));
+    }
+    let column = key_columns(table, index)[equal.len()];
+    let ty = table.columns[column].ty.ty;
+    let mut end = |end: &End| -> Result<Option<Vec<u8>>> {
+        let value = end.value.eval(&Registers(row), params, env)?;
+        if value.is_null() {
+            return Ok(None);
+        }
+        let mut bytes = prefix.clone();
+        encode_key(value.as_ref(), ty, &mut bytes)?;
+        Ok(Some(bytes))
+    };
+    let low = match lower {
+        None => prefix.clone(),
+        Some(bound) => {
+            let Some(mut bytes) = end(bound)? else { return Ok(None) };
+            if !bound.inclusive {
+                key::successor(&mut bytes);
+            }
+            bytes
+        }
+    };
+    let high = match upper {
+        // NULL sorts after every value and satisfies no comparison.
+        None => {
+            let mut bytes = prefix.clone();
+            key::encode_value(ValueRef::Null, &mut bytes);
+            bytes
+        }
+        Some(bound) => {
+            let Some(mut bytes) = end(bound)? else { return Ok(None) };
+            if bound.inclusive {
+                key::successor(&mut bytes);
+            }
+            bytes
+        }
+    };
+    if low >= high {
+        return Ok(None);
+    }
+    Ok(Some(KeyRange { lower: Bound::Included(low), upper: Bound::Excluded(high) }))
+}

@@ -1,0 +1,200 @@
+//! What does the text say? From statement text to a syntax tree.
+//!
+//! Queries and table definitions are parsed by `sqlparser` (PostgreSQL dialect). Utility statements, whose PostgreSQL
+//! forms the library knows only in part, are read here from tokens (module [`crate::utility`]).
+
+use crate::lexer::{self, Token};
+use crate::utility::{self, Utility};
+use homenode_types::{Error, Result, SqlState};
+use sqlparser::ast;
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::{Parser, ParserError};
+
+/// Depth of the library's recursive descent; beyond it the statement is refused with 54001.
+const RECURSION_LIMIT: usize = 50;
+
+/// One parsed statement.
+#[derive(Clone, Debug)]
+pub enum Statement {
+    /// SELECT, VALUES, TABLE, WITH.
+    Query(Box<ast::Query>),
+    /// INSERT.
+    Insert(Box<ast::Insert>),
+    /// UPDATE; the library's variant.
+    Update(Box<ast::Statement>),
+    /// DELETE.
+    Delete(Box<ast::Delete>),
+    /// CREATE TABLE, CREATE INDEX, ALTER TABLE: the library's variants.
+    Define(Box<ast::Statement>, Definition),
+    /// What the module `utility` reads.
+    Utility(Utility),
+}
+
+/// What was said beside the library's tree of a definition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Definition {
+    /// CREATE UNLOGGED TABLE.
+    pub unlogged: bool,
+}
+
+/// Parses the statement made of `tokens` of `source`.
+///
+/// # Errors
+/// 42601 with PostgreSQL's text, 54001, 0A000.
+pub fn parse(source: &str, tokens: &[Token]) -> Result<Statement> {
+    lexer::check_depth(source, tokens)?;
+    if let Some(utility) = utility::read(source, tokens)? {
+        return Ok(Statement::Utility(utility));
+    }
+    let (Some(first), Some(last)) = (tokens.first(), tokens.last()) else {
+        return Err(Error::new(SqlState::SYNTAX_ERROR, "empty statement"));
+    };
+    let start = first.start as usize;
+    let text = &source[start..last.end as usize];
+    let unlogged = tokens.len() > 2 && first.is_word(source, "create") && tokens[1].is_word(source, "unlogged");
+    let cut;
+    let text = if unlogged {
+        let word = tokens[1].start as usize - start..tokens[1].end as usize - start;
+        // Blanks keep the positions of what follows.
+        cut = format!("{}{}{}", &text[..word.start], " ".repeat(word.len()), &text[word.end..]);
+        cut.as_str()
+    } else {
+        text
+    };
+    let tree = library(text).map_err(|error| position_of(error, source, tokens, start))?;
+    classify(tree, Definition { unlogged })
+}
+
+/// Parses one expression (a column default from the catalog).
+///
+/// # Errors
+/// 42601, 54001.
+pub fn expression(text: &str) -> Result<ast::Expr> {
+    let mut tokens = Vec::new();
+    lexer::lex(text, &mut tokens)?;
+    lexer::check_depth(text, &tokens)?;
+    parser(text).and_then(|mut parser| parser.parse_expr()).map_err(|error| position_of(error, text, &tokens, 0))
+}
+
+fn parser(text: &str) -> Result<Parser<'static>, ParserError> {
+    Parser::new(&PostgreSqlDialect {}).with_recursion_limit(RECURSION_LIMIT).try_with_sql(text)
+}
+
+fn library(text: &str) -> Result<ast::Statement, ParserError> {
+    let mut parser = parser(text)?;
+    let statement = parser.parse_statement()?;
+    let rest = parser.peek_token();
+    if rest.token != sqlparser::tokenizer::Token::EOF {
+        return Err(ParserError::ParserError(format!("Expected: end of statement, found: {rest}{}", rest.span.start)));
+    }
+    Ok(statement)
+}
+
+/// PostgreSQL says `syntax error at or near "x"` with the position of x; the library says line and column.
+fn position_of(error: ParserError, source: &str, tokens: &[Token], start: usize) -> Error {
+    let message = match error {
+        ParserError::RecursionLimitExceeded => return lexer::too_deep(),
+        ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
+    };
+    let Some(offset) = line_and_column(&message).and_then(|(line, column)| offset_of(&source[start..], line, column)) else {
+        return at_end(source, tokens);
+    };
+    let at = start + offset;
+    match tokens.iter().find(|token| (token.start as usize..token.end as usize).contains(&at)) {
+        Some(token) => Error::new(SqlState::SYNTAX_ERROR, format!("syntax error at or near \"{}\"", token.text(source)))
+            .with_position(characters(source, token.start as usize)),
+        None => at_end(source, tokens),
+    }
+}
+
+fn at_end(source: &str, tokens: &[Token]) -> Error {
+    let end = tokens.last().map_or(source.len(), |token| token.end as usize);
+    Error::new(SqlState::SYNTAX_ERROR, "syntax error at end of input").with_position(characters(source, end))
+}
+
+/// The 1-based character position of byte `at`.
+pub fn characters(source: &str, at: usize) -> usize {
+    source.get(..at).map_or(0, |head| head.chars().count()) + 1
+}
+
+fn line_and_column(message: &str) -> Option<(u64, u64)> {
+    let tail = &message[message.rfind("Line: ")? + 6..];
+    let (line, rest) = tail.split_once(", Column: ")?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    Some((line.trim().parse().ok()?, digits.parse().ok()?))
+}
+
+/// The byte offset of a 1-based line and column (in characters).
+pub fn offset_of(text: &str, line: u64, column: u64) -> Option<usize> {
+    let mut start = 0;
+    for _ in 1..line {
+        start += text[start..].find('\n')? + 1;
+    }
+    let rest = &text[start..];
+    rest.char_indices().nth(column.checked_sub(1)? as usize).map(|(offset, _)| start + offset)
+}
+
+fn classify(tree: ast::Statement, definition: Definition) -> Result<Statement> {
+    Ok(match tree {
+        ast::Statement::Query(query) => match *query.body {
+            ast::SetExpr::Insert(_) | ast::SetExpr::Update(_) | ast::SetExpr::Delete(_) | ast::SetExpr::Merge(_) => {
+                return Err(Error::unsupported("WITH before a data-modifying statement"));
+            }
+            _ => Statement::Query(query),
+        },
+        ast::Statement::Insert(insert) => Statement::Insert(Box::new(insert)),
+        ast::Statement::Update { .. } => Statement::Update(Box::new(tree)),
+        ast::Statement::Delete(delete) => Statement::Delete(Box::new(delete)),
+        ast::Statement::CreateTable(_) | ast::Statement::CreateIndex(_) | ast::Statement::AlterTable { .. } => {
+            Statement::Define(Box::new(tree), definition)
+        }
+        other => return Err(Error::unsupported(construct(&other))),
+    })
+}
+
+/// The leading keywords of a statement, for a message that names it.
+fn construct(tree: &ast::Statement) -> String {
+    let text = tree.to_string();
+    let words: Vec<&str> =
+        text.split_whitespace().take_while(|word| word.chars().all(|c| c.is_ascii_uppercase())).take(3).collect();
+    if words.is_empty() { "this statement".into() } else { words.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(source: &str) -> Result<Statement> {
+        let mut tokens = Vec::new();
+        lexer::lex(source, &mut tokens)?;
+        parse(source, &tokens)
+    }
+
+    #[test]
+    fn syntax_errors_name_the_place() {
+        let error = of("select from where").unwrap_err();
+        assert_eq!(error.code, SqlState::SYNTAX_ERROR);
+        let error = of("selec 1").unwrap_err();
+        assert_eq!((error.message.as_str(), error.position), ("syntax error at or near \"selec\"", Some(1)));
+        let error = of("select 1 +").unwrap_err();
+        assert_eq!((error.message.as_str(), error.position), ("syntax error at end of input", Some(11)));
+        let error = of("select 1 from t t2 t3").unwrap_err();
+        assert_eq!((error.message.as_str(), error.position), ("syntax error at or near \"t3\"", Some(20)));
+    }
+
+    #[test]
+    fn deep_nesting_is_54001() {
+        for source in [
+            format!("select {}1{}", "(".repeat(1000), ")".repeat(1000)),
+            format!("select {}1{}", "(".repeat(100), ")".repeat(100)),
+            format!("select * from {}(select 1) a{}", "(select * from ".repeat(200), ") a".repeat(200)),
+        ] {
+            assert_eq!(of(&source).unwrap_err().code, SqlState::STATEMENT_TOO_COMPLEX);
+        }
+    }
+
+    #[test]
+    fn unlogged_is_taken_off() {
+        assert!(matches!(of("create unlogged table t (a int)"), Ok(Statement::Define(_, Definition { unlogged: true }))));
+    }
+}

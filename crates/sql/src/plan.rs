@@ -1,0 +1,416 @@
+//! How will the statement be run? Physical plans: immutable trees that every execution shares.
+//!
+//! A query block has one row of registers, as wide as all its relations together; a scan fills the registers of its own
+//! relation, so joins copy nothing and any join order leaves the columns where expressions expect them. Nodes that make a
+//! new row (aggregate, projection, set operations, derived tables) begin a new register row.
+
+use crate::expr::{AggregateCall, Expr};
+use crate::virtual_table::VirtualTable;
+use crate::wire::Field;
+use homenode_engine::Table;
+use homenode_types::{ColumnType, Type};
+use std::sync::Arc;
+
+/// A plan; cloning shares it.
+#[derive(Clone)]
+pub enum Plan {
+    /// One row without columns.
+    Once,
+    /// Constant rows.
+    Values(Arc<ValuesPlan>),
+    /// A stored table.
+    Scan(Arc<ScanPlan>),
+    /// A system table.
+    Virtual(Arc<VirtualPlan>),
+    /// A function in FROM.
+    Series(Arc<SeriesPlan>),
+    /// A subquery in FROM, with its own registers.
+    Derived(Arc<DerivedPlan>),
+    /// For each row of the left side, the rows of the right side.
+    NestedLoop(Arc<LoopPlan>),
+    /// The right side in a hash table, probed by the left side.
+    HashJoin(Arc<HashJoinPlan>),
+    /// The right side of a loop, kept in memory.
+    Materialize(Arc<MaterializePlan>),
+    /// Rows for which the conditions hold.
+    Filter(Arc<FilterPlan>),
+    /// New rows from expressions.
+    Project(Arc<ProjectPlan>),
+    /// Groups and their aggregates.
+    Aggregate(Arc<AggregatePlan>),
+    /// Sorted rows, or the first of them.
+    Sort(Arc<SortPlan>),
+    /// Some of the rows.
+    Limit(Arc<LimitPlan>),
+    /// Each row once.
+    Distinct(Arc<DistinctPlan>),
+    /// UNION, INTERSECT, EXCEPT.
+    SetOperation(Arc<SetPlan>),
+    /// Locks the rows that go through.
+    LockRows(Arc<LockPlan>),
+}
+
+/// Constant rows into registers from `base`.
+pub struct ValuesPlan {
+    /// First register.
+    pub base: usize,
+    /// The rows.
+    pub rows: Vec<Vec<Expr>>,
+}
+
+/// One end of a key range.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// The value.
+    pub value: Expr,
+    /// Whether the value itself is in the range.
+    pub inclusive: bool,
+}
+
+/// How rows of a stored table are found. `index` is a position in the table's indexes; `None` is the primary key.
+#[derive(Clone, Debug)]
+pub enum Access {
+    /// All rows, in key order.
+    Full {
+        /// From the end.
+        reverse: bool,
+    },
+    /// At most one row: every column of a unique key is given.
+    Point {
+        /// Which key.
+        index: Option<usize>,
+        /// The values, in key order.
+        keys: Vec<Expr>,
+    },
+    /// The rows between two keys: equal leading columns, then a range of the next.
+    Range {
+        /// Which key.
+        index: Option<usize>,
+        /// Values of the leading columns.
+        equal: Vec<Expr>,
+        /// Lower end of the next column.
+        lower: Option<End>,
+        /// Upper end of the next column.
+        upper: Option<End>,
+        /// From the end.
+        reverse: bool,
+    },
+    /// The rows whose first key column is one of a list; each once.
+    List {
+        /// Which key.
+        index: Option<usize>,
+        /// The values.
+        values: Vec<Expr>,
+    },
+}
+
+/// A scan of a stored table.
+pub struct ScanPlan {
+    /// The table.
+    pub table: Arc<Table>,
+    /// Name in the query.
+    pub alias: String,
+    /// First register.
+    pub base: usize,
+    /// Columns that are loaded into registers.
+    pub needed: Vec<usize>,
+    /// How rows are found.
+    pub access: Access,
+    /// Conditions that the access does not already guarantee.
+    pub filter: Vec<Expr>,
+    /// All conditions on this table alone, for a second look at a newer version.
+    pub conditions: Vec<Expr>,
+    /// Register that gets the row's key (as bytea), when somebody needs it.
+    pub key_register: Option<usize>,
+    /// Estimate.
+    pub rows: f64,
+}
+
+/// A scan of a system table.
+pub struct VirtualPlan {
+    /// Which.
+    pub table: &'static VirtualTable,
+    /// Name in the query.
+    pub alias: String,
+    /// First register.
+    pub base: usize,
+    /// Conditions.
+    pub filter: Vec<Expr>,
+    /// `column = value` conditions that a hash table over the rows answers: column and value.
+    pub lookup: Option<(usize, Expr)>,
+}
+
+/// generate_series(start, stop [, step]) and unnest(array).
+pub struct SeriesPlan {
+    /// Register of the number.
+    pub base: usize,
+    /// What is produced.
+    pub kind: SeriesKind,
+    /// Conditions.
+    pub filter: Vec<Expr>,
+    /// Name in the query.
+    pub alias: String,
+    /// WITH ORDINALITY: the register after the value counts.
+    pub ordinality: bool,
+}
+
+/// Functions that return sets.
+#[derive(Clone)]
+pub enum SeriesKind {
+    /// Integers; the type says which.
+    Numbers {
+        /// First value.
+        start: Expr,
+        /// Last value.
+        stop: Expr,
+        /// Step.
+        step: Option<Expr>,
+        /// int4 or int8.
+        ty: ColumnType,
+    },
+    /// Timestamps by an interval.
+    Times {
+        /// First value.
+        start: Expr,
+        /// Last value.
+        stop: Expr,
+        /// Step.
+        step: Expr,
+        /// timestamp or timestamptz.
+        ty: ColumnType,
+    },
+    /// The elements of an array.
+    Unnest {
+        /// The array.
+        array: Expr,
+        /// Its type.
+        array_type: Type,
+    },
+    /// A scalar function: one row.
+    Scalar {
+        /// Its value.
+        value: Expr,
+    },
+}
+
+/// A subquery in FROM (or a common table expression).
+pub struct DerivedPlan {
+    /// First register.
+    pub base: usize,
+    /// What it produces.
+    pub query: Arc<QueryPlan>,
+    /// Name in the query.
+    pub alias: String,
+    /// Values of the outer columns it uses, over this block's registers.
+    pub outer: Vec<Expr>,
+    /// Conditions on its columns.
+    pub filter: Vec<Expr>,
+    /// Run once per statement, its rows kept (a common table expression used more than once).
+    pub shared: Option<usize>,
+}
+
+/// Kinds of join as they are run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JoinKind {
+    /// Matching pairs.
+    Inner,
+    /// And left rows without a match.
+    Left,
+    /// And right rows without a match.
+    Full,
+}
+
+/// A nested loop.
+pub struct LoopPlan {
+    /// Outer side.
+    pub left: Plan,
+    /// Inner side, opened anew for each outer row.
+    pub right: Plan,
+    /// Kind.
+    pub kind: JoinKind,
+    /// Join conditions.
+    pub conditions: Vec<Expr>,
+    /// Registers of the right side, set to NULL where there is no match.
+    pub right_registers: Vec<std::ops::Range<usize>>,
+}
+
+/// A hash join.
+pub struct HashJoinPlan {
+    /// Probing side.
+    pub left: Plan,
+    /// Side in the hash table.
+    pub right: Plan,
+    /// Kind.
+    pub kind: JoinKind,
+    /// Equal expressions: over the left side, over the right side.
+    pub keys: Vec<(Expr, Expr)>,
+    /// Further conditions on a pair.
+    pub conditions: Vec<Expr>,
+    /// Registers of the left side (FULL sets them to NULL).
+    pub left_registers: Vec<std::ops::Range<usize>>,
+    /// Registers of the right side.
+    pub right_registers: Vec<std::ops::Range<usize>>,
+}
+
+/// Rows kept in memory over repeated opens.
+pub struct MaterializePlan {
+    /// Where they come from.
+    pub input: Plan,
+    /// The registers kept.
+    pub registers: Vec<std::ops::Range<usize>>,
+}
+
+/// A filter.
+pub struct FilterPlan {
+    /// Input.
+    pub input: Plan,
+    /// All must hold.
+    pub conditions: Vec<Expr>,
+}
+
+/// A projection.
+pub struct ProjectPlan {
+    /// Input.
+    pub input: Plan,
+    /// Registers of the input.
+    pub width: usize,
+    /// One expression a column.
+    pub columns: Vec<Expr>,
+}
+
+/// Grouping; the new row is the group expressions, then the aggregates.
+pub struct AggregatePlan {
+    /// Input.
+    pub input: Plan,
+    /// Registers of the input.
+    pub width: usize,
+    /// GROUP BY; empty: one group even without rows.
+    pub groups: Vec<Expr>,
+    /// The aggregates.
+    pub calls: Vec<AggregateCall>,
+    /// Run by the scan pool over parts of the table: the scan that is split.
+    pub parallel: bool,
+}
+
+/// Order of one column.
+#[derive(Clone, Debug)]
+pub struct SortKey {
+    /// Value to sort by.
+    pub value: Expr,
+    /// Its type.
+    pub ty: ColumnType,
+    /// Greatest first.
+    pub descending: bool,
+    /// Where NULL goes.
+    pub nulls_first: bool,
+}
+
+/// A sort.
+pub struct SortPlan {
+    /// Input; rows keep their registers.
+    pub input: Plan,
+    /// Most significant first.
+    pub keys: Vec<SortKey>,
+    /// Only this many rows are wanted (with OFFSET added).
+    pub limit: Option<Expr>,
+    /// OFFSET, added to the limit.
+    pub offset: Option<Expr>,
+}
+
+/// LIMIT and OFFSET.
+pub struct LimitPlan {
+    /// Input.
+    pub input: Plan,
+    /// Most rows; NULL is no limit.
+    pub limit: Option<Expr>,
+    /// Rows left out first.
+    pub offset: Option<Expr>,
+}
+
+/// DISTINCT and DISTINCT ON.
+pub struct DistinctPlan {
+    /// Input.
+    pub input: Plan,
+    /// The columns that make a row the same.
+    pub keys: Vec<Expr>,
+    /// The input is sorted by the keys, so equal rows follow each other.
+    pub sorted: bool,
+}
+
+/// Set operations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetKind {
+    /// UNION.
+    Union,
+    /// INTERSECT.
+    Intersect,
+    /// EXCEPT.
+    Except,
+}
+
+/// UNION, INTERSECT, EXCEPT.
+pub struct SetPlan {
+    /// Which.
+    pub kind: SetKind,
+    /// Keep duplicates.
+    pub all: bool,
+    /// Left input and its width.
+    pub left: Arc<QueryPlan>,
+    /// Right input.
+    pub right: Arc<QueryPlan>,
+}
+
+/// SELECT ... FOR UPDATE.
+pub struct LockPlan {
+    /// Input.
+    pub input: Plan,
+    /// The scans whose rows are locked.
+    pub scans: Vec<Arc<ScanPlan>>,
+    /// Conditions over more than one table, looked at again after a newer version was found.
+    pub conditions: Vec<Expr>,
+}
+
+/// A whole query: rows of the input, shown through the output expressions.
+pub struct QueryPlan {
+    /// Rows.
+    pub input: Plan,
+    /// Registers the input needs.
+    pub width: usize,
+    /// Output columns over the input's registers.
+    pub output: Vec<Expr>,
+    /// Their names and types.
+    pub fields: Vec<Field>,
+}
+
+impl Plan {
+    /// Estimated number of rows.
+    pub fn rows(&self) -> f64 {
+        match self {
+            Plan::Once => 1.0,
+            Plan::Values(plan) => plan.rows.len() as f64,
+            Plan::Scan(plan) => plan.rows,
+            Plan::Virtual(plan) => if plan.lookup.is_some() { 5.0 } else { 100.0 },
+            Plan::Series(_) => 1000.0,
+            Plan::Derived(plan) => plan.query.input.rows() * selectivity(&plan.filter),
+            Plan::NestedLoop(plan) => {
+                (plan.left.rows() * plan.right.rows().max(1.0) * selectivity(&plan.conditions)).max(1.0)
+            }
+            Plan::HashJoin(plan) => plan.left.rows().max(plan.right.rows()) * selectivity(&plan.conditions),
+            Plan::Materialize(plan) => plan.input.rows(),
+            Plan::Filter(plan) => plan.input.rows() * selectivity(&plan.conditions),
+            Plan::Project(plan) => plan.input.rows(),
+            Plan::Aggregate(plan) if plan.groups.is_empty() => 1.0,
+            Plan::Aggregate(plan) => (plan.input.rows() / 10.0).max(1.0),
+            Plan::Sort(plan) => plan.input.rows(),
+            Plan::Limit(plan) => plan.input.rows(),
+            Plan::Distinct(plan) => (plan.input.rows() / 2.0).max(1.0),
+            Plan::SetOperation(plan) => plan.left.input.rows() + plan.right.input.rows(),
+            Plan::LockRows(plan) => plan.input.rows(),
+        }
+    }
+}
+
+/// What share of rows conditions let through; PostgreSQL's default for an inequality is a third.
+pub fn selectivity(conditions: &[Expr]) -> f64 {
+    0.33_f64.powi(conditions.len().min(8) as i32)
+}

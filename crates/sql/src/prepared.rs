@@ -1,0 +1,150 @@
+//! What is kept of a statement between executions? Its tree, parameter types, result columns and plan.
+
+use crate::bind::{self, Binder, DeletePlan, InsertPlan, UpdatePlan};
+use crate::context::Context;
+use crate::expr::Params;
+use crate::lexer::Token;
+use crate::parse::{self, Definition, Statement};
+use crate::plan::QueryPlan;
+use crate::point::{self, Point};
+use crate::utility::Utility;
+use crate::wire::Field;
+use homenode_types::{ColumnType, Result, Type};
+use sqlparser::ast;
+use std::sync::Arc;
+
+/// A statement ready to run.
+pub(crate) struct Prepared {
+    /// Its text.
+    pub text: Arc<str>,
+    /// The tree, to plan again from when a table has changed.
+    tree: Arc<Statement>,
+    /// The types the client declared.
+    declared: Vec<Option<Type>>,
+    /// The types of all parameters.
+    pub params: Vec<Type>,
+    /// Result columns; `None` for statements without rows.
+    pub fields: Option<Vec<Field>>,
+    /// How it runs.
+    pub compiled: Compiled,
+    /// The definitions it was planned for.
+    pub version: u64,
+}
+
+/// How a statement runs.
+pub(crate) enum Compiled {
+    Query(Arc<QueryPlan>),
+    /// A query or write of single rows by key, without operators.
+    Point(Box<Point>),
+    Insert(Box<InsertPlan>),
+    Update(Box<UpdatePlan>),
+    Delete(Box<DeletePlan>),
+    Define(Arc<Statement>),
+    Utility(Utility),
+}
+
+impl Prepared {
+    /// The statement without text.
+    pub fn empty() -> Prepared {
+        let checkpoint = Utility::Checkpoint;
+        Prepared {
+            text: "".into(),
+            tree: Arc::new(Statement::Utility(checkpoint.clone())),
+            declared: Vec::new(),
+            params: Vec::new(),
+            fields: None,
+            compiled: Compiled::Utility(checkpoint),
+            version: 0,
+        }
+    }
+
+    /// Whether it is the statement without text, which does nothing.
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// Parses and plans a statement.
+    pub fn new(context: &mut Context, source: &str, tokens: &[Token], declared: &[Option<Type>]) -> Result<Prepared> {
+        let tree = Arc::new(parse::parse(source, tokens)?);
+        let start = tokens.first().map_or(0, |token| token.start as usize);
+        let end = tokens.last().map_or(source.len(), |token| token.end as usize);
+        Prepared::plan(context, source[start..end].into(), tree, declared)
+            .map_err(|error| bind::place(error, source, start))
+    }
+
+    /// Plans it again for the definitions as they are now.
+    pub fn renewed(&self, context: &mut Context) -> Result<Prepared> {
+        Prepared::plan(context, self.text.clone(), self.tree.clone(), &self.declared)
+            .map_err(|error| bind::place(error, &self.text, 0))
+    }
+
+    fn plan(context: &mut Context, text: Arc<str>, tree: Arc<Statement>, declared: &[Option<Type>]) -> Result<Prepared> {
+        let definitions = context.definitions();
+        let version = context.session.definitions_version();
+        let mut params = Params::new(declared.to_vec());
+        let binder = Binder::new(&definitions);
+        let (compiled, fields) = match &*tree {
+            Statement::Query(query) => {
+                let (plan, _) = binder.query(query, None, &mut params, false)?;
+                let fields = plan.fields.clone();
+                let compiled = match point::of_query(&plan) {
+                    Some(point) => Compiled::Point(Box::new(point)),
+                    None => Compiled::Query(plan),
+                };
+                (compiled, Some(fields))
+            }
+            Statement::Insert(insert) => {
+                let plan = binder.insert(insert, &mut params)?;
+                let fields = plan.returning.as_ref().map(|returning| returning.fields.clone());
+                (Compiled::Insert(Box::new(plan)), fields)
+            }
+            Statement::Update(update) => {
+                let plan = binder.update(update, &mut params)?;
+                let fields = plan.returning.as_ref().map(|returning| returning.fields.clone());
+                (Compiled::Update(Box::new(plan)), fields)
+            }
+            Statement::Delete(delete) => {
+                let plan = binder.delete(delete, &mut params)?;
+                let fields = plan.returning.as_ref().map(|returning| returning.fields.clone());
+                (Compiled::Delete(Box::new(plan)), fields)
+            }
+            Statement::Define(..) => (Compiled::Define(tree.clone()), None),
+            Statement::Utility(utility) => (Compiled::Utility(utility.clone()), utility_fields(utility)),
+        };
+        let params = bind::parameter_types(&params);
+        Ok(Prepared { text, tree, declared: declared.to_vec(), params, fields, compiled, version })
+    }
+
+    /// The tree and options of a definition.
+    pub fn definition(tree: &Statement) -> Option<(&ast::Statement, Definition)> {
+        match tree {
+            Statement::Define(definition, options) => Some((definition, *options)),
+            _ => None,
+        }
+    }
+
+    /// The operators' plan of a query, compiled or not.
+    pub fn query_plan(&self) -> Option<&Arc<QueryPlan>> {
+        match &self.compiled {
+            Compiled::Query(plan) => Some(plan),
+            Compiled::Point(point) => Some(&point.plan),
+            _ => None,
+        }
+    }
+
+    /// Whether the plan depends on table definitions.
+    pub fn is_planned(&self) -> bool {
+        !matches!(self.compiled, Compiled::Define(_) | Compiled::Utility(_))
+    }
+}
+
+/// Result columns of utilities that have rows and whose rows do not depend on another statement.
+fn utility_fields(utility: &Utility) -> Option<Vec<Field>> {
+    let text = |name: &str| Field::computed(name, ColumnType::new(Type::Text));
+    match utility {
+        Utility::Show(Some(name)) => Some(vec![text(crate::settings::display_name(name))]),
+        Utility::Show(None) => Some(vec![text("name"), text("setting"), text("description")]),
+        Utility::Explain { .. } => Some(vec![text("QUERY PLAN")]),
+        _ => None,
+    }
+}

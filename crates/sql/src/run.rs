@@ -1,0 +1,282 @@
+//! How does a statement run to its end? Portals, rows to the wire, tags.
+
+use crate::connection::{Connection, Output};
+use crate::context::{Context, Scratch};
+use crate::copy::CopyIn;
+use crate::exec::{Registers, Running};
+use crate::expr::{Env, Expr, RowSource};
+use crate::prepared::{Compiled, Prepared};
+use crate::wire::{self, Field, Format};
+use crate::{ddl, write};
+use homenode_types::{Result, Type, Value};
+use std::sync::Arc;
+
+/// A statement with its parameters, perhaps in the middle of its rows.
+pub(crate) struct Portal {
+    pub prepared: Arc<Prepared>,
+    pub params: Vec<Value>,
+    pub formats: Vec<Format>,
+    state: State,
+    scratch: Scratch,
+    /// Rows given so far.
+    rows: u64,
+    /// WITH HOLD.
+    hold: bool,
+}
+
+enum State {
+    /// Not started.
+    Fresh,
+    Running(Box<Running>),
+    /// Rows that were made at once, and the next one.
+    Rows(Vec<Vec<Value>>, usize),
+    Finished,
+}
+
+/// How far a run came.
+pub(crate) enum Run {
+    Complete(Tag),
+    /// As many rows as were asked for were given.
+    Suspended,
+    CopyIn(CopyIn),
+}
+
+/// CommandComplete's text.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Tag {
+    Plain(&'static str),
+    Rows(&'static str, u64),
+}
+
+impl Tag {
+    /// Writes the message.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Tag::Plain(text) => wire::command_complete(out, text),
+            Tag::Rows(text, rows) => wire::command_complete_rows(out, text, *rows),
+        }
+    }
+}
+
+impl Portal {
+    /// A portal that has not run yet.
+    pub fn new(prepared: Arc<Prepared>, params: Vec<Value>, formats: Vec<Format>) -> Portal {
+        Portal { prepared, params, formats, state: State::Fresh, scratch: Scratch::default(), rows: 0, hold: false }
+    }
+
+    /// A portal over rows that are there already (a cursor WITH HOLD after its transaction).
+    pub fn of_rows(prepared: Arc<Prepared>, rows: Vec<Vec<Value>>) -> Portal {
+        Portal { state: State::Rows(rows, 0), ..Portal::new(prepared, Vec::new(), Vec::new()) }
+    }
+
+    /// Whether it outlives its transaction.
+    pub fn is_held(&self) -> bool {
+        self.hold
+    }
+
+    /// Lets it outlive its transaction, or not.
+    pub fn set_hold(&mut self, hold: bool) {
+        self.hold = hold;
+    }
+
+    /// Whether it has run already.
+    pub fn is_started(&self) -> bool {
+        !matches!(self.state, State::Fresh)
+    }
+
+    /// Gives the next rows (0: all of them) to `each`; true at the end.
+    pub fn rows(
+        &mut self,
+        context: &mut Context,
+        max_rows: u64,
+        each: &mut dyn FnMut(&mut Env<'_>, &[Expr], &[Value], &[Value]) -> Result<()>,
+    ) -> Result<bool> {
+        std::mem::swap(&mut context.scratch, &mut self.scratch);
+        let result = self.rows_inside(context, max_rows, each);
+        std::mem::swap(&mut context.scratch, &mut self.scratch);
+        if result.is_err() {
+            self.state = State::Finished;
+        }
+        result
+    }
+
+    fn rows_inside(
+        &mut self,
+        context: &mut Context,
+        max_rows: u64,
+        each: &mut dyn FnMut(&mut Env<'_>, &[Expr], &[Value], &[Value]) -> Result<()>,
+    ) -> Result<bool> {
+        if let (State::Fresh, Some(plan)) = (&self.state, self.prepared.query_plan()) {
+            let mut running = Box::new(Running::new(plan.clone()));
+            running.open(&mut context.env(), &self.params)?;
+            self.state = State::Running(running);
+        }
+        let mut given = 0;
+        let finished = match &mut self.state {
+            State::Running(running) => {
+                let mut env = context.env();
+                loop {
+                    if max_rows > 0 && given == max_rows {
+                        break false;
+                    }
+                    if !running.next(&mut env, &self.params)? {
+                        break true;
+                    }
+                    given += 1;
+                    let plan = running.plan().clone();
+                    each(&mut env, &plan.output, running.row(), &self.params)?;
+                }
+            }
+            State::Rows(rows, next) => {
+                let mut env = context.env();
+                let output: Vec<Expr> = (0..rows.first().map_or(0, Vec::len)).map(Expr::Column).collect();
+                loop {
+                    if max_rows > 0 && given == max_rows {
+                        break false;
+                    }
+                    let Some(row) = rows.get(*next) else { break true };
+                    *next += 1;
+                    given += 1;
+                    each(&mut env, &output, row, &self.params)?;
+                }
+            }
+            State::Fresh | State::Finished => true,
+        };
+        self.rows += given;
+        if finished && !matches!(self.state, State::Rows(..)) {
+            self.state = State::Finished;
+        }
+        Ok(finished)
+    }
+}
+
+/// Appends a DataRow of the output expressions over a row.
+#[inline]
+pub(crate) fn data_row(
+    out: &mut Vec<u8>,
+    fields: &[Field],
+    formats: &[Format],
+    output: &[Expr],
+    row: &dyn RowSource,
+    params: &[Value],
+    env: &mut Env<'_>,
+) -> Result<()> {
+    let mark = wire::start_row(out, output.len());
+    for (number, (column, field)) in output.iter().zip(fields).enumerate() {
+        let format = wire::format_of(formats, number);
+        let value = column.eval_ref(row, params, env)?;
+        match (field.ty.ty, format) {
+            (ty @ (Type::Regclass | Type::Regtype | Type::Regproc | Type::Regnamespace | Type::Regrole), Format::Text) => {
+                let value = value.into_owned();
+                let text = if value.is_null() { Value::Null } else { env.host.call(lookup_name(ty), &[value])? };
+                wire::column(out, text.as_ref(), Type::Text, Format::Text);
+            }
+            (ty, format) => wire::column(out, value.as_ref(), ty, format),
+        }
+    }
+    wire::finish(out, mark);
+    Ok(())
+}
+
+fn lookup_name(ty: Type) -> &'static str {
+    match ty {
+        Type::Regtype => "regtypeout",
+        Type::Regproc => "regprocout",
+        Type::Regnamespace => "regnamespaceout",
+        Type::Regrole => "regroleout",
+        _ => "regclassout",
+    }
+}
+
+impl Connection {
+    /// Runs a portal. `describe` writes the RowDescription first, as the simple protocol does.
+    pub(crate) fn run(&mut self, portal: &mut Portal, out: &mut dyn Output, max_rows: u64, describe: bool) -> Result<Run> {
+        let prepared = portal.prepared.clone();
+        if describe && let Some(fields) = &prepared.fields {
+            wire::row_description(out.buffer(), fields, &portal.formats);
+        }
+        let run = match &prepared.compiled {
+            Compiled::Query(_) => self.run_query(portal, out, max_rows),
+            Compiled::Point(point) => {
+                if portal.is_started() {
+                    return Ok(Run::Complete(Tag::Rows("SELECT", 0)));
+                }
+                portal.state = State::Finished;
+                let context = &mut self.context;
+                context.session.start_statement();
+                let fields = prepared.fields.as_deref().unwrap_or(&[]);
+                let rows = point.run(context, &portal.params, fields, &portal.formats, out.buffer())?;
+                context.session.end_statement();
+                Ok(Run::Complete(Tag::Rows("SELECT", rows)))
+            }
+            Compiled::Insert(_) | Compiled::Update(_) | Compiled::Delete(_) => self.run_write(portal, out),
+            Compiled::Define(tree) => {
+                self.context.session.start_statement();
+                let tag = ddl::define(&mut self.context, tree)?;
+                self.context.session.end_statement();
+                Ok(Run::Complete(tag))
+            }
+            Compiled::Utility(utility) => self.run_utility(utility, portal, out, describe),
+        }?;
+        Ok(run)
+    }
+
+    /// Runs the rows of a query portal.
+    pub(crate) fn run_query(&mut self, portal: &mut Portal, out: &mut dyn Output, max_rows: u64) -> Result<Run> {
+        if !portal.is_started() {
+            self.context.session.start_statement();
+        }
+        let prepared = portal.prepared.clone();
+        let fields = prepared.fields.as_deref().unwrap_or(&[]);
+        let formats = std::mem::take(&mut portal.formats);
+        let before = portal.rows;
+        let finished = portal.rows(&mut self.context, max_rows, &mut |env, output, row, params| {
+            data_row(out.buffer(), fields, &formats, output, &Registers(row), params, env)?;
+            out.flush_if_large()
+        });
+        portal.formats = formats;
+        let finished = finished?;
+        if !finished {
+            return Ok(Run::Suspended);
+        }
+        self.context.session.end_statement();
+        Ok(Run::Complete(Tag::Rows("SELECT", portal.rows - before)))
+    }
+
+    fn run_write(&mut self, portal: &mut Portal, out: &mut dyn Output) -> Result<Run> {
+        if portal.is_started() {
+            return Ok(Run::Complete(Tag::Rows("SELECT", 0)));
+        }
+        portal.state = State::Finished;
+        let prepared = portal.prepared.clone();
+        let fields = prepared.fields.as_deref().unwrap_or(&[]);
+        let (params, formats) = (&portal.params, &portal.formats);
+        let context = &mut self.context;
+        context.scratch = Scratch::default();
+        context.session.start_statement();
+        let mut show = |output: &[Expr], context: &mut Context, row: &[Value]| -> Result<()> {
+            data_row(out.buffer(), fields, formats, output, &Registers(row), params, &mut context.env())?;
+            out.flush_if_large()
+        };
+        let tag = match &prepared.compiled {
+            Compiled::Insert(plan) => {
+                let output = plan.returning.as_ref().map_or(&[][..], |returning| &returning.output);
+                let rows = write::insert(plan, context, params, &mut |context, row| show(output, context, row))?;
+                Tag::Rows("INSERT 0", rows)
+            }
+            Compiled::Update(plan) => {
+                let output = plan.returning.as_ref().map_or(&[][..], |returning| &returning.output);
+                let rows = write::update(plan, context, params, &mut |context, row| show(output, context, row))?;
+                Tag::Rows("UPDATE", rows)
+            }
+            Compiled::Delete(plan) => {
+                let output = plan.returning.as_ref().map_or(&[][..], |returning| &returning.output);
+                let rows = write::delete(plan, context, params, &mut |context, row| show(output, context, row))?;
+                Tag::Rows("DELETE", rows)
+            }
+            _ => Tag::Plain("SELECT"),
+        };
+        context.session.end_statement();
+        Ok(Run::Complete(tag))
+    }
+}

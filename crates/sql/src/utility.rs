@@ -1,0 +1,910 @@
+//! What does a utility statement ask for? Readers over tokens for what is not a query or a table definition.
+
+use crate::lexer::{self, Kind, Token};
+use crate::parse::characters;
+use homenode_types::{Error, Result, SqlState};
+
+/// A possibly qualified name, with its place in the text for error messages.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Name {
+    /// Schema, when given.
+    pub schema: Option<String>,
+    /// The object's name.
+    pub name: String,
+    /// 1-based character position.
+    pub position: usize,
+}
+
+/// Isolation level as asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// READ COMMITTED (and READ UNCOMMITTED).
+    ReadCommitted,
+    /// REPEATABLE READ.
+    RepeatableRead,
+    /// SERIALIZABLE.
+    Serializable,
+}
+
+/// Transaction modes of BEGIN and SET TRANSACTION.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Modes {
+    /// ISOLATION LEVEL.
+    pub isolation: Option<Level>,
+    /// READ ONLY (true) or READ WRITE.
+    pub read_only: Option<bool>,
+}
+
+/// What DROP drops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ObjectKind {
+    /// DROP TABLE.
+    Table,
+    /// DROP INDEX.
+    Index,
+    /// DROP SEQUENCE.
+    Sequence,
+}
+
+/// Format of COPY and its options.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CopyOptions {
+    /// CSV instead of text.
+    pub csv: bool,
+    /// Column separator.
+    pub delimiter: u8,
+    /// What stands for NULL.
+    pub null: String,
+    /// First line holds names.
+    pub header: bool,
+    /// CSV quote.
+    pub quote: u8,
+    /// CSV escape.
+    pub escape: u8,
+}
+
+/// What COPY copies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CopySubject {
+    /// A table and, when given, columns.
+    Table(Name, Vec<String>),
+    /// `COPY (query) TO`: the query's text.
+    Query(String),
+}
+
+/// How many rows FETCH and MOVE take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// FORWARD n; 0 and negative counts are refused when run.
+    Forward(u64),
+    /// FORWARD ALL.
+    All,
+}
+
+/// Numbers of CREATE and ALTER SEQUENCE; `Some(None)` is NO MINVALUE / NO MAXVALUE.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs)]
+pub struct SequenceOptions {
+    pub increment: Option<i64>,
+    pub min: Option<Option<i64>>,
+    pub max: Option<Option<i64>>,
+    pub start: Option<i64>,
+    /// RESTART: to the start (None inside) or to a number.
+    pub restart: Option<Option<i64>>,
+    pub cache: Option<i64>,
+    pub cycle: Option<bool>,
+    /// AS type.
+    pub ty: Option<String>,
+    /// OWNED BY table.column, or OWNED BY NONE.
+    pub owned_by: Option<Option<(String, String)>>,
+}
+
+/// A utility statement.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum Utility {
+    Begin { start: bool, modes: Modes },
+    Commit { chain: bool },
+    Rollback { chain: bool },
+    Savepoint(String),
+    Release(String),
+    RollbackTo(String),
+    SetTransaction { modes: Modes, session: bool },
+    /// `None`: TO DEFAULT.
+    Set { name: String, value: Option<String>, local: bool },
+    /// `None`: ALL.
+    Show(Option<String>),
+    Reset(Option<String>),
+    Discard(String),
+    Truncate { tables: Vec<Name>, restart_identity: bool, cascade: bool },
+    Vacuum { tables: Vec<Name>, analyze: bool },
+    Analyze { tables: Vec<Name> },
+    Checkpoint,
+    Lock { tables: Vec<Name>, mode: String, nowait: bool },
+    Copy { subject: CopySubject, from: bool, options: CopyOptions },
+    Explain { analyze: bool, verbose: bool, costs: bool, json: bool, timing: bool, body: String },
+    Prepare { name: String, types: Vec<String>, body: String },
+    Execute { name: String, arguments: Vec<String> },
+    /// `None`: ALL.
+    Deallocate(Option<String>),
+    Declare { name: String, hold: bool, query: String },
+    Fetch { name: String, direction: Direction, moving: bool },
+    Close(Option<String>),
+    CreateSequence { name: Name, if_not_exists: bool, options: SequenceOptions },
+    AlterSequence { name: Name, if_exists: bool, options: SequenceOptions },
+    Drop { kind: ObjectKind, names: Vec<Name>, if_exists: bool, cascade: bool },
+}
+
+/// Reads tokens of one statement in order.
+pub(crate) struct Reader<'a> {
+    source: &'a str,
+    tokens: &'a [Token],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn new(source: &'a str, tokens: &'a [Token]) -> Reader<'a> {
+        Reader { source, tokens, at: 0 }
+    }
+
+    fn peek(&self) -> Option<&'a Token> {
+        self.tokens.get(self.at)
+    }
+
+    fn word_is(&self, word: &str) -> bool {
+        self.peek().is_some_and(|token| token.is_word(self.source, word))
+    }
+
+    fn eat(&mut self, word: &str) -> bool {
+        let found = self.word_is(word);
+        self.at += usize::from(found);
+        found
+    }
+
+    /// Eats all of `words` or none.
+    fn eat_all(&mut self, words: &str) -> bool {
+        let before = self.at;
+        let found = words.split(' ').all(|word| self.eat(word));
+        if !found {
+            self.at = before;
+        }
+        found
+    }
+
+    fn eat_symbol(&mut self, symbol: &str) -> bool {
+        let found = self.peek().is_some_and(|token| token.is(self.source, symbol));
+        self.at += usize::from(found);
+        found
+    }
+
+    fn error(&self) -> Error {
+        match self.peek() {
+            Some(token) => {
+                let text = token.text(self.source);
+                Error::new(SqlState::SYNTAX_ERROR, format!("syntax error at or near \"{text}\""))
+                    .with_position(characters(self.source, token.start as usize))
+            }
+            None => {
+                let end = self.tokens.last().map_or(0, |token| token.end as usize);
+                Error::new(SqlState::SYNTAX_ERROR, "syntax error at end of input").with_position(characters(self.source, end))
+            }
+        }
+    }
+
+    fn expect(&mut self, word: &str) -> Result<()> {
+        if self.eat(word) { Ok(()) } else { Err(self.error()) }
+    }
+
+    fn expect_symbol(&mut self, symbol: &str) -> Result<()> {
+        if self.eat_symbol(symbol) { Ok(()) } else { Err(self.error()) }
+    }
+
+    fn end(&self) -> Result<()> {
+        if self.at == self.tokens.len() { Ok(()) } else { Err(self.error()) }
+    }
+
+    fn identifier(&mut self) -> Result<String> {
+        let name = self.peek().and_then(|token| lexer::identifier(self.source, token)).ok_or_else(|| self.error())?;
+        self.at += 1;
+        Ok(name)
+    }
+
+    fn name(&mut self) -> Result<Name> {
+        let position = self.peek().map_or(0, |token| characters(self.source, token.start as usize));
+        let mut parts = vec![self.identifier()?];
+        while self.eat_symbol(".") {
+            parts.push(self.identifier()?);
+        }
+        let name = parts.pop().unwrap_or_default();
+        // database.schema.name: there is one database, so its name says nothing.
+        Ok(Name { schema: parts.pop(), name, position })
+    }
+
+    fn names(&mut self) -> Result<Vec<Name>> {
+        let mut names = Vec::new();
+        loop {
+            self.eat("only");
+            names.push(self.name()?);
+            self.eat_symbol("*");
+            if !self.eat_symbol(",") {
+                return Ok(names);
+            }
+        }
+    }
+
+    fn integer(&mut self) -> Result<i64> {
+        let negative = self.eat_symbol("-");
+        if !negative {
+            self.eat_symbol("+");
+        }
+        let token = self.peek().filter(|token| token.kind == Kind::Integer).ok_or_else(|| self.error())?;
+        let text = token.text(self.source);
+        self.at += 1;
+        let signed = if negative { format!("-{text}") } else { text.to_string() };
+        signed.parse().map_err(|_| Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("value \"{signed}\" is out of range for type bigint")))
+    }
+
+    fn string(&mut self) -> Result<String> {
+        let value = self.peek().and_then(|token| lexer::string_value(self.source, token)).ok_or_else(|| self.error())?;
+        self.at += 1;
+        Ok(value)
+    }
+
+    /// The text from here to the end of the statement.
+    fn rest(&mut self) -> Result<String> {
+        let (Some(first), Some(last)) = (self.peek(), self.tokens.last()) else { return Err(self.error()) };
+        self.at = self.tokens.len();
+        Ok(self.source[first.start as usize..last.end as usize].to_string())
+    }
+
+    /// The texts between here and the closing parenthesis, split at top-level commas; eats the parenthesis.
+    fn arguments(&mut self) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        let (mut depth, mut from) = (0, self.at);
+        loop {
+            let Some(token) = self.peek() else { return Err(self.error()) };
+            match token.text(self.source) {
+                "(" | "[" if token.kind == Kind::Punct => depth += 1,
+                text @ (")" | "]" | ",") if token.kind == Kind::Punct && depth == 0 => {
+                    if self.at > from {
+                        let (first, last) = (self.tokens[from], self.tokens[self.at - 1]);
+                        found.push(self.source[first.start as usize..last.end as usize].to_string());
+                    } else if text == "," || !found.is_empty() {
+                        return Err(self.error());
+                    }
+                    from = self.at + 1;
+                    if text != "," {
+                        self.at += 1;
+                        return Ok(found);
+                    }
+                }
+                ")" | "]" if token.kind == Kind::Punct => depth -= 1,
+                _ => {}
+            }
+            self.at += 1;
+        }
+    }
+}
+
+/// Reads the statement if it is a utility; `None` leaves it to the SQL parser.
+///
+/// # Errors
+/// 42601, and 0A000 for known statements that are not there.
+pub fn read(source: &str, tokens: &[Token]) -> Result<Option<Utility>> {
+    let mut reader = Reader::new(source, tokens);
+    let r = &mut reader;
+    let Some(first) = r.peek() else { return Ok(None) };
+    if first.kind != Kind::Word {
+        return Ok(None);
+    }
+    let verb = first.text(source).to_ascii_lowercase();
+    r.at = 1;
+    let utility = match verb.as_str() {
+        "begin" => {
+            let _ = r.eat("transaction") || r.eat("work");
+            Utility::Begin { start: false, modes: modes(r)? }
+        }
+        "start" => {
+            r.expect("transaction")?;
+            Utility::Begin { start: true, modes: modes(r)? }
+        }
+        "commit" | "end" if r.eat("prepared") => return Err(Error::unsupported("two-phase commit")),
+        "commit" | "end" => {
+            let _ = r.eat("transaction") || r.eat("work");
+            Utility::Commit { chain: chain(r) }
+        }
+        "rollback" | "abort" => rollback(r)?,
+        "savepoint" => Utility::Savepoint(r.identifier()?),
+        "release" => {
+            r.eat("savepoint");
+            Utility::Release(r.identifier()?)
+        }
+        "set" => set(r)?,
+        "show" => show(r)?,
+        "reset" => {
+            if r.eat("all") {
+                Utility::Reset(None)
+            } else {
+                Utility::Reset(Some(setting_name(r)?))
+            }
+        }
+        "discard" => Utility::Discard(r.identifier()?),
+        "truncate" => {
+            r.eat("table");
+            let tables = r.names()?;
+            let restart_identity = r.eat_all("restart identity");
+            let _ = restart_identity || r.eat_all("continue identity");
+            let cascade = r.eat("cascade");
+            let _ = cascade || r.eat("restrict");
+            Utility::Truncate { tables, restart_identity, cascade }
+        }
+        "vacuum" => vacuum(r)?,
+        "analyze" | "analyse" => {
+            options(r)?;
+            r.eat("verbose");
+            Utility::Analyze { tables: vacuum_tables(r)? }
+        }
+        "checkpoint" => Utility::Checkpoint,
+        "lock" => lock(r)?,
+        "copy" => copy(r)?,
+        "explain" => explain(r)?,
+        "prepare" => prepare(r)?,
+        "execute" => {
+            let name = r.identifier()?;
+            let arguments = if r.eat_symbol("(") { r.arguments()? } else { Vec::new() };
+            Utility::Execute { name, arguments }
+        }
+        "deallocate" => {
+            r.eat("prepare");
+            Utility::Deallocate(if r.eat("all") { None } else { Some(r.identifier()?) })
+        }
+        "declare" => declare(r)?,
+        "fetch" => fetch(r, false)?,
+        "move" => fetch(r, true)?,
+        "close" => Utility::Close(if r.eat("all") { None } else { Some(r.identifier()?) }),
+        "drop" => match drop_statement(r)? {
+            Some(utility) => utility,
+            None => return Err(Error::unsupported(naming(r, "DROP"))),
+        },
+        "create" if sequence_ahead(r) => create_sequence(r)?,
+        "alter" if r.eat("sequence") => {
+            let if_exists = r.eat_all("if exists");
+            Utility::AlterSequence { name: r.name()?, if_exists, options: sequence_options(r)? }
+        }
+        "create" | "alter" => return refuse_objects(r, &verb),
+        "listen" | "notify" | "unlisten" | "grant" | "revoke" | "comment" | "do" | "call" | "cluster" | "reindex" | "refresh"
+        | "load" | "import" | "security" | "reassign" | "merge" => return Err(Error::unsupported(verb.to_ascii_uppercase())),
+        _ => return Ok(None),
+    };
+    r.end()?;
+    Ok(Some(utility))
+}
+
+fn naming(r: &Reader<'_>, verb: &str) -> String {
+    let next = r.peek().map(|token| token.text(r.source).to_ascii_uppercase()).unwrap_or_default();
+    format!("{verb} {next}").trim_end().to_string()
+}
+
+/// CREATE and ALTER of what the library parses are left to it; the rest is named here.
+fn refuse_objects(r: &Reader<'_>, verb: &str) -> Result<Option<Utility>> {
+    const LEFT: [&str; 6] = ["table", "unlogged", "index", "unique", "global", "local"];
+    if LEFT.iter().any(|word| r.word_is(word)) {
+        return Ok(None);
+    }
+    if r.word_is("temp") || r.word_is("temporary") {
+        return Err(Error::unsupported("temporary tables"));
+    }
+    const KNOWN: [&str; 29] = [
+        "view", "materialized", "schema", "database", "role", "user", "group", "function", "procedure", "trigger", "type",
+        "domain", "extension", "policy", "rule", "aggregate", "cast", "collation", "server", "publication", "subscription",
+        "statistics", "tablespace", "event", "or", "operator", "language", "foreign", "system",
+    ];
+    if KNOWN.iter().any(|word| r.word_is(word)) {
+        return Err(Error::unsupported(naming(r, &verb.to_ascii_uppercase())));
+    }
+    Err(r.error())
+}
+
+fn chain(r: &mut Reader<'_>) -> bool {
+    let chained = r.eat_all("and chain");
+    let _ = chained || r.eat_all("and no chain");
+    chained
+}
+
+fn rollback(r: &mut Reader<'_>) -> Result<Utility> {
+    if r.eat("prepared") {
+        return Err(Error::unsupported("two-phase commit"));
+    }
+    let _ = r.eat("transaction") || r.eat("work");
+    if r.eat("to") {
+        r.eat("savepoint");
+        return Ok(Utility::RollbackTo(r.identifier()?));
+    }
+    Ok(Utility::Rollback { chain: chain(r) })
+}
+
+fn level(r: &mut Reader<'_>) -> Result<Level> {
+    if r.eat_all("read committed") || r.eat_all("read uncommitted") {
+        Ok(Level::ReadCommitted)
+    } else if r.eat_all("repeatable read") {
+        Ok(Level::RepeatableRead)
+    } else if r.eat("serializable") {
+        Ok(Level::Serializable)
+    } else {
+        Err(r.error())
+    }
+}
+
+fn modes(r: &mut Reader<'_>) -> Result<Modes> {
+    let mut modes = Modes::default();
+    loop {
+        if r.eat_all("isolation level") {
+            modes.isolation = Some(level(r)?);
+        } else if r.eat_all("read only") {
+            modes.read_only = Some(true);
+        } else if r.eat_all("read write") {
+            modes.read_only = Some(false);
+        } else if !(r.eat("deferrable") || r.eat_all("not deferrable")) {
+            return Ok(modes);
+        }
+        r.eat_symbol(",");
+    }
+}
+
+fn setting_name(r: &mut Reader<'_>) -> Result<String> {
+    if r.eat_all("time zone") {
+        return Ok("timezone".into());
+    }
+    if r.eat_all("transaction isolation level") {
+        return Ok("transaction_isolation".into());
+    }
+    if r.eat_all("session authorization") {
+        return Ok("session_authorization".into());
+    }
+    let name = r.name()?;
+    Ok(match name.schema {
+        Some(prefix) => format!("{prefix}.{}", name.name),
+        None => name.name,
+    })
+}
+
+fn show(r: &mut Reader<'_>) -> Result<Utility> {
+    Ok(Utility::Show(if r.eat("all") { None } else { Some(setting_name(r)?) }))
+}
+
+fn set(r: &mut Reader<'_>) -> Result<Utility> {
+    if r.eat_all("session characteristics as transaction") {
+        return Ok(Utility::SetTransaction { modes: modes(r)?, session: true });
+    }
+    let local = r.eat("local");
+    let _ = local || r.eat("session");
+    if r.eat("transaction") {
+        if r.word_is("snapshot") {
+            return Err(Error::unsupported("SET TRANSACTION SNAPSHOT"));
+        }
+        return Ok(Utility::SetTransaction { modes: modes(r)?, session: false });
+    }
+    if r.word_is("constraints") {
+        return Err(Error::unsupported("SET CONSTRAINTS"));
+    }
+    if r.eat("names") {
+        let value = if r.eat("default") { None } else { Some(r.string()?) };
+        return Ok(Utility::Set { name: "client_encoding".into(), value, local });
+    }
+    let zone = r.word_is("time");
+    let name = setting_name(r)?;
+    if !zone && !r.eat_symbol("=") {
+        r.expect("to")?;
+    }
+    let value = if r.eat("default") || (zone && r.eat("local")) { None } else { Some(setting_value(r)?) };
+    Ok(Utility::Set { name, value, local })
+}
+
+/// One or more values: words, numbers, strings; joined by `, ` as PostgreSQL keeps lists.
+fn setting_value(r: &mut Reader<'_>) -> Result<String> {
+    let mut parts = Vec::new();
+    loop {
+        let Some(token) = r.peek() else { return Err(r.error()) };
+        let part = match token.kind {
+            Kind::String | Kind::OtherString => r.string()?,
+            Kind::Quoted => r.identifier()?,
+            Kind::Word | Kind::Integer | Kind::Decimal => {
+                r.at += 1;
+                token.text(r.source).to_string()
+            }
+            Kind::Operator if matches!(token.text(r.source), "-" | "+") => {
+                r.at += 1;
+                let number = r.peek().filter(|t| matches!(t.kind, Kind::Integer | Kind::Decimal)).ok_or_else(|| r.error())?;
+                r.at += 1;
+                format!("{}{}", token.text(r.source), number.text(r.source))
+            }
+            _ => return Err(r.error()),
+        };
+        parts.push(part);
+        if !r.eat_symbol(",") {
+            return Ok(parts.join(", "));
+        }
+    }
+}
+
+/// `(name [value], ...)`; empty when there is none.
+fn options(r: &mut Reader<'_>) -> Result<Vec<(String, Option<String>)>> {
+    let mut found = Vec::new();
+    if !r.eat_symbol("(") {
+        return Ok(found);
+    }
+    for text in r.arguments()? {
+        let mut tokens = Vec::new();
+        lexer::lex(&text, &mut tokens)?;
+        let mut inner = Reader::new(&text, &tokens);
+        let name = inner.identifier()?;
+        let value = match inner.peek() {
+            None => None,
+            Some(token) if matches!(token.kind, Kind::String | Kind::OtherString) => Some(inner.string()?),
+            Some(_) => Some(inner.rest()?),
+        };
+        found.push((name, value));
+    }
+    Ok(found)
+}
+
+fn is_on(value: &Option<String>) -> Result<bool> {
+    match value.as_deref().map(str::to_ascii_lowercase).as_deref() {
+        None | Some("true" | "on" | "1") => Ok(true),
+        Some("false" | "off" | "0") => Ok(false),
+        Some(other) => Err(Error::new(SqlState::SYNTAX_ERROR, format!("option requires a Boolean value, not \"{other}\""))),
+    }
+}
+
+fn vacuum_tables(r: &mut Reader<'_>) -> Result<Vec<Name>> {
+    let mut tables = Vec::new();
+    while r.peek().is_some() {
+        tables.push(r.name()?);
+        if r.eat_symbol("(") {
+            r.arguments()?;
+        }
+        if !r.eat_symbol(",") {
+            break;
+        }
+    }
+    Ok(tables)
+}
+
+fn vacuum(r: &mut Reader<'_>) -> Result<Utility> {
+    let mut analyze = false;
+    for (name, value) in options(r)? {
+        analyze |= name == "analyze" && is_on(&value)?;
+    }
+    while r.word_is("full") || r.word_is("freeze") || r.word_is("verbose") {
+        r.at += 1;
+    }
+    analyze |= r.eat("analyze") || r.eat("analyse");
+    Ok(Utility::Vacuum { tables: vacuum_tables(r)?, analyze })
+}
+
+fn lock(r: &mut Reader<'_>) -> Result<Utility> {
+    r.eat("table");
+    let tables = r.names()?;
+    let mut mode = String::from("access exclusive");
+    if r.eat("in") {
+        let mut words = Vec::new();
+        while !r.word_is("mode") {
+            words.push(r.identifier()?);
+        }
+        r.expect("mode")?;
+        mode = words.join(" ");
+    }
+    Ok(Utility::Lock { tables, mode, nowait: r.eat("nowait") })
+}
+
+fn copy(r: &mut Reader<'_>) -> Result<Utility> {
+    let subject = if r.eat_symbol("(") {
+        let from = r.at;
+        let parts = r.arguments()?;
+        if parts.is_empty() {
+            return Err(r.error());
+        }
+        let (first, last) = (r.tokens[from], r.tokens[r.at - 2]);
+        CopySubject::Query(r.source[first.start as usize..last.end as usize].to_string())
+    } else {
+        let table = r.name()?;
+        let mut columns = Vec::new();
+        if r.eat_symbol("(") {
+            loop {
+                columns.push(r.identifier()?);
+                if !r.eat_symbol(",") {
+                    break;
+                }
+            }
+            r.expect_symbol(")")?;
+        }
+        CopySubject::Table(table, columns)
+    };
+    let from = r.eat("from");
+    if !from {
+        r.expect("to")?;
+    }
+    if !(r.eat("stdin") || r.eat("stdout")) {
+        return Err(Error::unsupported("COPY with a server-side file or program"));
+    }
+    let options = copy_options(r)?;
+    if from && r.word_is("where") {
+        return Err(Error::unsupported("COPY FROM ... WHERE"));
+    }
+    Ok(Utility::Copy { subject, from, options })
+}
+
+fn copy_options(r: &mut Reader<'_>) -> Result<CopyOptions> {
+    r.eat("with");
+    let mut found = options(r)?;
+    // The old form: CSV HEADER DELIMITER ',' NULL ''.
+    while let Some(token) = r.peek() {
+        if token.kind != Kind::Word || token.is_word(r.source, "where") {
+            break;
+        }
+        let name = r.identifier()?;
+        match name.as_str() {
+            "csv" | "binary" => found.push(("format".into(), Some(name))),
+            "delimiter" | "null" | "quote" | "escape" => {
+                r.eat("as");
+                let value = r.string()?;
+                found.push((name, Some(value)));
+            }
+            _ => found.push((name, None)),
+        }
+    }
+    let csv = match found.iter().rev().find(|(name, _)| name == "format").and_then(|(_, value)| value.as_deref()) {
+        None | Some("text") => false,
+        Some(format) if format.eq_ignore_ascii_case("csv") => true,
+        Some(format) => return Err(Error::unsupported(format!("COPY format \"{format}\""))),
+    };
+    let mut options = CopyOptions {
+        csv,
+        delimiter: if csv { b',' } else { b'\t' },
+        null: if csv { String::new() } else { "\\N".into() },
+        header: false,
+        quote: b'"',
+        escape: b'"',
+    };
+    let mut escape_given = false;
+    for (name, value) in &found {
+        match name.as_str() {
+            "format" | "freeze" => {}
+            "header" => options.header = is_on(value)?,
+            "null" => options.null = value.clone().unwrap_or_default(),
+            "delimiter" => options.delimiter = one_byte("delimiter", value)?,
+            "quote" => options.quote = one_byte("quote", value)?,
+            "escape" => {
+                escape_given = true;
+                options.escape = one_byte("escape", value)?;
+            }
+            "encoding" if value.as_deref().is_some_and(|v| matches!(v.to_ascii_lowercase().as_str(), "utf8" | "utf-8")) => {}
+            other => return Err(Error::unsupported(format!("COPY option \"{other}\""))),
+        }
+    }
+    if !escape_given {
+        options.escape = options.quote;
+    }
+    Ok(options)
+}
+
+fn one_byte(what: &str, value: &Option<String>) -> Result<u8> {
+    match value.as_deref().map(str::as_bytes) {
+        Some([byte]) => Ok(*byte),
+        _ => Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, format!("COPY {what} must be a single one-byte character"))),
+    }
+}
+
+fn explain(r: &mut Reader<'_>) -> Result<Utility> {
+    let (mut analyze, mut verbose, mut costs, mut json, mut timing) = (false, false, true, false, true);
+    if r.peek().is_some_and(|token| token.is(r.source, "(")) {
+        for (name, value) in options(r)? {
+            match name.as_str() {
+                "analyze" => analyze = is_on(&value)?,
+                "verbose" => verbose = is_on(&value)?,
+                "costs" => costs = is_on(&value)?,
+                "timing" => timing = is_on(&value)?,
+                "format" => match value.as_deref().map(str::to_ascii_lowercase).as_deref() {
+                    Some("text") => json = false,
+                    Some("json") => json = true,
+                    _ => return Err(Error::unsupported("EXPLAIN format")),
+                },
+                "buffers" | "summary" | "wal" | "settings" => {
+                    is_on(&value)?;
+                }
+                other => {
+                    return Err(Error::new(SqlState::SYNTAX_ERROR, format!("unrecognized EXPLAIN option \"{other}\"")));
+                }
+            }
+        }
+    } else {
+        analyze = r.eat("analyze") || r.eat("analyse");
+        verbose = r.eat("verbose");
+    }
+    Ok(Utility::Explain { analyze, verbose, costs, json, timing, body: r.rest()? })
+}
+
+fn prepare(r: &mut Reader<'_>) -> Result<Utility> {
+    if r.eat("transaction") {
+        return Err(Error::unsupported("two-phase commit"));
+    }
+    let name = r.identifier()?;
+    let types = if r.eat_symbol("(") { r.arguments()? } else { Vec::new() };
+    r.expect("as")?;
+    Ok(Utility::Prepare { name, types, body: r.rest()? })
+}
+
+fn declare(r: &mut Reader<'_>) -> Result<Utility> {
+    let name = r.identifier()?;
+    loop {
+        if r.eat("binary") {
+            return Err(Error::unsupported("DECLARE BINARY CURSOR"));
+        }
+        if r.word_is("scroll") {
+            return Err(Error::unsupported("DECLARE SCROLL CURSOR"));
+        }
+        if !(r.eat("insensitive") || r.eat("asensitive") || r.eat_all("no scroll")) {
+            break;
+        }
+    }
+    r.expect("cursor")?;
+    let hold = r.eat_all("with hold");
+    let _ = hold || r.eat_all("without hold");
+    r.expect("for")?;
+    Ok(Utility::Declare { name, hold, query: r.rest()? })
+}
+
+fn fetch(r: &mut Reader<'_>, moving: bool) -> Result<Utility> {
+    let backward = ["prior", "first", "last", "absolute", "relative", "backward"];
+    if backward.iter().any(|word| r.word_is(word)) && r.tokens.len() > 2 {
+        return Err(Error::unsupported("FETCH in a direction other than forward"));
+    }
+    let forward = r.tokens.len() > 2 && r.eat("forward");
+    let direction = if r.tokens.len() > 2 && r.eat("all") {
+        Direction::All
+    } else if r.tokens.len() > 2 && r.eat("next") {
+        Direction::Forward(1)
+    } else if r.peek().is_some_and(|token| token.kind == Kind::Integer) {
+        Direction::Forward(r.integer()?.unsigned_abs())
+    } else if r.peek().is_some_and(|token| token.is(r.source, "-")) {
+        return Err(Error::unsupported("FETCH in a direction other than forward"));
+    } else {
+        Direction::Forward(1)
+    };
+    let _ = forward;
+    let _ = r.eat("from") || r.eat("in");
+    Ok(Utility::Fetch { name: r.identifier()?, direction, moving })
+}
+
+fn drop_statement(r: &mut Reader<'_>) -> Result<Option<Utility>> {
+    let kind = if r.eat("table") {
+        ObjectKind::Table
+    } else if r.eat("index") {
+        r.eat("concurrently");
+        ObjectKind::Index
+    } else if r.eat("sequence") {
+        ObjectKind::Sequence
+    } else {
+        return Ok(None);
+    };
+    let if_exists = r.eat_all("if exists");
+    let names = r.names()?;
+    let cascade = r.eat("cascade");
+    let _ = cascade || r.eat("restrict");
+    Ok(Some(Utility::Drop { kind, names, if_exists, cascade }))
+}
+
+fn sequence_ahead(r: &mut Reader<'_>) -> bool {
+    let before = r.at;
+    let _ = r.eat("unlogged");
+    let found = r.eat("sequence");
+    if !found {
+        r.at = before;
+    }
+    found
+}
+
+fn create_sequence(r: &mut Reader<'_>) -> Result<Utility> {
+    let if_not_exists = r.eat_all("if not exists");
+    Ok(Utility::CreateSequence { name: r.name()?, if_not_exists, options: sequence_options(r)? })
+}
+
+fn sequence_options(r: &mut Reader<'_>) -> Result<SequenceOptions> {
+    let mut options = SequenceOptions::default();
+    while r.peek().is_some() {
+        if r.eat("increment") {
+            r.eat("by");
+            options.increment = Some(r.integer()?);
+        } else if r.eat("minvalue") {
+            options.min = Some(Some(r.integer()?));
+        } else if r.eat("maxvalue") {
+            options.max = Some(Some(r.integer()?));
+        } else if r.eat_all("no minvalue") {
+            options.min = Some(None);
+        } else if r.eat_all("no maxvalue") {
+            options.max = Some(None);
+        } else if r.eat("start") {
+            r.eat("with");
+            options.start = Some(r.integer()?);
+        } else if r.eat("restart") {
+            let with = r.eat("with");
+            let number = with || r.peek().is_some_and(|t| t.kind == Kind::Integer || t.is(r.source, "-"));
+            options.restart = Some(if number { Some(r.integer()?) } else { None });
+        } else if r.eat("cache") {
+            options.cache = Some(r.integer()?);
+        } else if r.eat("cycle") {
+            options.cycle = Some(true);
+        } else if r.eat_all("no cycle") {
+            options.cycle = Some(false);
+        } else if r.eat("as") {
+            options.ty = Some(r.identifier()?);
+        } else if r.eat_all("owned by") {
+            options.owned_by = Some(owner(r)?);
+        } else {
+            return Err(r.error());
+        }
+    }
+    Ok(options)
+}
+
+fn owner(r: &mut Reader<'_>) -> Result<Option<(String, String)>> {
+    if r.eat("none") {
+        return Ok(None);
+    }
+    let name = r.name()?;
+    let Some(table) = name.schema else { return Err(r.error()) };
+    Ok(Some((table, name.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(source: &str) -> Utility {
+        try_of(source).unwrap().unwrap_or_else(|| panic!("{source} is not a utility"))
+    }
+
+    fn try_of(source: &str) -> Result<Option<Utility>> {
+        let mut tokens = Vec::new();
+        lexer::lex(source, &mut tokens)?;
+        read(source, &tokens)
+    }
+
+    #[test]
+    fn transactions() {
+        assert_eq!(of("BEGIN"), Utility::Begin { start: false, modes: Modes::default() });
+        let modes = Modes { isolation: Some(Level::RepeatableRead), read_only: Some(true) };
+        assert_eq!(of("start transaction isolation level repeatable read, read only"), Utility::Begin { start: true, modes });
+        assert_eq!(of("END"), Utility::Commit { chain: false });
+        assert_eq!(of("rollback to savepoint a"), Utility::RollbackTo("a".into()));
+    }
+
+    #[test]
+    fn settings() {
+        let set = |name: &str, value: &str| Utility::Set { name: name.into(), value: Some(value.into()), local: false };
+        assert_eq!(of("set search_path to public, \"A\""), set("search_path", "public, A"));
+        assert_eq!(of("SET TIME ZONE 'UTC'"), set("timezone", "UTC"));
+        assert_eq!(of("set statement_timeout = 100"), set("statement_timeout", "100"));
+        assert_eq!(of("show transaction isolation level"), Utility::Show(Some("transaction_isolation".into())));
+    }
+
+    #[test]
+    fn copy_as_pgbench_and_psql_write_it() {
+        let Utility::Copy { subject, from, options } = of("copy pgbench_accounts from stdin with (freeze on)") else { panic!() };
+        assert!(from && !options.csv);
+        assert!(matches!(subject, CopySubject::Table(name, columns) if name.name == "pgbench_accounts" && columns.is_empty()));
+        let Utility::Copy { options, .. } = of("COPY t (a, b) FROM STDIN CSV HEADER DELIMITER ';'") else { panic!() };
+        assert_eq!((options.csv, options.header, options.delimiter), (true, true, b';'));
+        let Utility::Copy { subject, .. } = of("copy (select a, (b) from t) to stdout") else { panic!() };
+        assert_eq!(subject, CopySubject::Query("select a, (b) from t".into()));
+    }
+
+    #[test]
+    fn the_rest_is_left_or_named() {
+        assert!(try_of("select 1").unwrap().is_none());
+        assert!(try_of("create table t (a int)").unwrap().is_none());
+        let error = try_of("create view v as select 1").unwrap_err();
+        assert_eq!((error.code, error.message.as_str()), (SqlState::FEATURE_NOT_SUPPORTED, "CREATE VIEW is not supported"));
+        assert_eq!(try_of("begin foo").unwrap_err().message, "syntax error at or near \"foo\"");
+    }
+}

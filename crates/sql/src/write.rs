@@ -1,0 +1,377 @@
+//! How do writing statements change rows? INSERT, UPDATE and DELETE run.
+//!
+//! Rows to change are found first and changed after, so that a statement never meets its own changes. Each change looks at
+//! the newest version of its row again, under the row's latch: that is READ COMMITTED's re-check.
+
+use crate::bind::{Conflict, DeletePlan, InsertPlan, InsertSource, UpdatePlan};
+use crate::context::{Context, FrozenHost, NEEDS_SESSION};
+use crate::exec::{RawRow, Registers, Running, all_hold, build, point_key};
+use crate::expr::{Env, Expr};
+use crate::plan::{Access, Plan, ScanPlan};
+use homenode_engine::{KeyRange, Table};
+use homenode_types::{Error, Result, SqlState, Value, key};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Takes the registers of each row that RETURNING shows.
+pub(crate) type Returned<'a> = dyn FnMut(&mut Context, &[Value]) -> Result<()> + 'a;
+
+/// Runs INSERT; gives the number of rows.
+pub(crate) fn insert(
+    plan: &InsertPlan,
+    context: &mut Context,
+    params: &[Value],
+    returned: &mut Returned<'_>,
+) -> Result<u64> {
+    let mut count = 0;
+    match &plan.source {
+        InsertSource::Rows(rows) => {
+            let mut values = Vec::with_capacity(plan.table.columns.len());
+            for row in rows {
+                values.clear();
+                let mut env = context.env();
+                for value in row {
+                    values.push(value.eval(&(), params, &mut env)?);
+                }
+                count += u64::from(insert_row(plan, context, params, &values, returned)?);
+            }
+        }
+        InsertSource::Query(query, columns) => {
+            let mut running = Running::new(query.clone());
+            running.open(&mut context.env(), params)?;
+            let mut waiting: Vec<Vec<Value>> = Vec::new();
+            loop {
+                let mut env = context.env();
+                if !running.next(&mut env, params)? {
+                    break;
+                }
+                let output = running.output(&mut env, params)?;
+                let mut values = Vec::with_capacity(columns.len());
+                for column in columns {
+                    values.push(column.eval(&output, params, &mut env)?);
+                }
+                if plan.reads_target {
+                    waiting.push(values);
+                } else {
+                    count += u64::from(insert_row(plan, context, params, &values, returned)?);
+                    if count % 256 == 0 {
+                        context.check_interrupt()?;
+                    }
+                }
+            }
+            for values in waiting {
+                count += u64::from(insert_row(plan, context, params, &values, returned)?);
+            }
+        }
+    }
+    Ok(count)
+}
+
+fn insert_row(
+    plan: &InsertPlan,
+    context: &mut Context,
+    params: &[Value],
+    values: &[Value],
+    returned: &mut Returned<'_>,
+) -> Result<bool> {
+    let Some(conflict) = &plan.conflict else {
+        context.session.insert(&plan.table, values)?;
+        if plan.returning.is_some() {
+            returned(context, values)?;
+        }
+        return Ok(true);
+    };
+    for _ in 0..MAX_TRIES {
+        let savepoint = context.session.savepoint();
+        let error = match context.session.insert(&plan.table, values) {
+            Ok(()) => {
+                if plan.returning.is_some() {
+                    returned(context, values)?;
+                }
+                return Ok(true);
+            }
+            Err(error) => error,
+        };
+        if error.code != SqlState::UNIQUE_VIOLATION || !is_about(&plan.table, conflict, &error) {
+            return Err(error);
+        }
+        context.session.rollback_to(&savepoint)?;
+        match conflict {
+            Conflict::Nothing(_) => return Ok(false),
+            Conflict::Update { key, assignments, conditions } => {
+                let Some(row_key) = conflicting_key(&plan.table, *key, values, context)? else {
+                    // Gone meanwhile, or not yet visible: look with a new snapshot.
+                    context.session.start_statement();
+                    continue;
+                };
+                let change = Change { table: &plan.table, base: 0, conditions, assignments };
+                let mut registers = vec![Value::Null; plan.table.columns.len()];
+                registers.extend_from_slice(values);
+                return match update_row(&change, context, params, &row_key, &registers)? {
+                    Some(new) => {
+                        if plan.returning.is_some() {
+                            returned(context, &new)?;
+                        }
+                        Ok(true)
+                    }
+                    None => Ok(false),
+                };
+            }
+        }
+    }
+    Err(Error::new(SqlState::SERIALIZATION_FAILURE, "could not serialize access due to concurrent inserts"))
+}
+
+/// How often an ON CONFLICT insert looks for the row it conflicts with.
+const MAX_TRIES: usize = 100;
+
+fn is_about(table: &Table, conflict: &Conflict, error: &Error) -> bool {
+    let key = match conflict {
+        Conflict::Nothing(None) => return true,
+        Conflict::Nothing(Some(key)) => *key,
+        Conflict::Update { key, .. } => *key,
+    };
+    let name = match key {
+        None => table.primary_key.as_ref().map(|key| key.name.as_str()),
+        Some(index) => Some(table.indexes[index].name.as_str()),
+    };
+    error.constraint.as_deref() == name
+}
+
+/// The row key of the row that has the same unique key as `values`.
+fn conflicting_key(table: &Arc<Table>, key: Option<usize>, values: &[Value], context: &mut Context) -> Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    let columns = match key {
+        None => table.primary_key.as_ref().map_or(&[][..], |key| &key.columns),
+        Some(index) => &table.indexes[index].columns,
+    };
+    for &column in columns {
+        key::encode_column(values[column].as_ref(), table.columns[column].ty.ty, &mut bytes);
+    }
+    let Some(index) = key else { return Ok(Some(bytes)) };
+    let mut above = bytes.clone();
+    key::successor(&mut above);
+    let range = KeyRange { lower: Bound::Included(bytes), upper: Bound::Excluded(above) };
+    let mut scan = context.session.index_scan(table, &table.indexes[index], range, false)?;
+    Ok(scan.next(&mut context.session)?.map(|(key, _)| key.to_vec()))
+}
+
+/// What is changed in a row.
+struct Change<'a> {
+    table: &'a Table,
+    /// Register of the table's first column.
+    base: usize,
+    conditions: &'a [Expr],
+    assignments: &'a [(usize, Expr)],
+}
+
+impl Change<'_> {
+    /// The new values of a row, or `None` when it does not satisfy the conditions any more.
+    fn values(
+        &self,
+        row: &[u8],
+        registers: &[Value],
+        params: &[Value],
+        env: &mut Env<'_>,
+        out: &mut Vec<Value>,
+    ) -> Result<bool> {
+        let raw = RawRow { layout: &self.table.layout, bytes: row, base: self.base, registers };
+        if !all_hold(self.conditions, &raw, params, env)? {
+            return Ok(false);
+        }
+        out.clear();
+        for (_, value) in self.assignments {
+            out.push(value.eval(&raw, params, env)?);
+        }
+        Ok(true)
+    }
+}
+
+fn frozen(context: &Context) -> FrozenHost {
+    FrozenHost { transaction_us: context.transaction_us, statement_us: context.statement_us }
+}
+
+/// Changes the row under `row_key`; gives its new values (then EXCLUDED's, if any), or `None` when it is gone or does not
+/// match any more.
+fn update_row(
+    change: &Change<'_>,
+    context: &mut Context,
+    params: &[Value],
+    row_key: &[u8],
+    registers: &[Value],
+) -> Result<Option<Vec<Value>>> {
+    let mut host = frozen(context);
+    let mut env = Env::new(&mut host);
+    let mut fresh = Vec::new();
+    let mut new = Vec::new();
+    let result = context.session.update(change.table, row_key, &mut |row, values| {
+        if !change.values(row, registers, params, &mut env, &mut fresh)? {
+            return Ok(false);
+        }
+        for ((column, _), value) in change.assignments.iter().zip(fresh.drain(..)) {
+            values[*column] = value;
+        }
+        new.clone_from(values);
+        Ok(true)
+    });
+    match result {
+        Ok(true) => Ok(Some(new)),
+        Ok(false) => Ok(None),
+        Err(error) if error.code == NEEDS_SESSION => update_with_session(change, context, params, row_key, registers),
+        Err(error) => Err(error),
+    }
+}
+
+/// As [`update_row`] for values that need the session (subqueries, sequences): the row is locked first, so that its newest
+/// version stays the newest while they are computed.
+fn update_with_session(
+    change: &Change<'_>,
+    context: &mut Context,
+    params: &[Value],
+    row_key: &[u8],
+    registers: &[Value],
+) -> Result<Option<Vec<Value>>> {
+    let Some(row) = lock_newest(change.table, context, row_key)? else { return Ok(None) };
+    let mut fresh = Vec::new();
+    if !change.values(&row, registers, params, &mut context.env(), &mut fresh)? {
+        return Ok(None);
+    }
+    let mut new = Vec::new();
+    let changed = context.session.update(change.table, row_key, &mut |_, values| {
+        for ((column, _), value) in change.assignments.iter().zip(&fresh) {
+            values[*column] = value.clone();
+        }
+        new.clone_from(values);
+        Ok(true)
+    })?;
+    Ok(changed.then_some(new))
+}
+
+fn lock_newest(table: &Table, context: &mut Context, row_key: &[u8]) -> Result<Option<Vec<u8>>> {
+    let mut row = Vec::new();
+    let locked = context.session.lock_row(table, row_key, &mut |bytes| {
+        row.clear();
+        row.extend_from_slice(bytes);
+        Ok(true)
+    })?;
+    Ok(locked.then_some(row))
+}
+
+/// One row that a statement will change: its key, and the registers of the other relations where there are any.
+type Found = (Vec<u8>, Option<Vec<Value>>);
+
+/// Finds the rows to change.
+fn find(input: &Plan, width: usize, scan: &ScanPlan, joined: bool, context: &mut Context, params: &[Value]) -> Result<Vec<Found>> {
+    let mut registers = vec![Value::Null; width];
+    if let (false, Plan::Scan(_), Access::Point { index: None, keys }) = (joined, input, &scan.access) {
+        // The key says which row; whether it is there and matches shows when it is changed.
+        let mut key = Vec::new();
+        let known = point_key(&scan.table, None, keys, &registers, params, &mut context.env(), &mut key)?;
+        return Ok(if known { vec![(key, None)] } else { Vec::new() });
+    }
+    let Some(key_register) = scan.key_register else { return Err(Error::internal("a target without a key register")) };
+    let mut operator = build(input);
+    let mut env = context.env();
+    let mut found = Vec::new();
+    operator.open(&mut env, params, &mut registers)?;
+    while operator.next(&mut env, params, &mut registers)? {
+        if let Value::Bytea(key) = &registers[key_register] {
+            found.push((key.clone(), joined.then(|| registers.clone())));
+        }
+    }
+    if joined {
+        // A row that joins with several others is changed once, by the first.
+        let mut seen = std::collections::HashSet::new();
+        found.retain(|(key, _)| seen.insert(key.clone()));
+    }
+    Ok(found)
+}
+
+/// Runs UPDATE; gives the number of rows.
+pub(crate) fn update(plan: &UpdatePlan, context: &mut Context, params: &[Value], returned: &mut Returned<'_>) -> Result<u64> {
+    let found = find(&plan.input, plan.width, &plan.scan, plan.joined, context, params)?;
+    let change = Change {
+        table: &plan.table,
+        base: plan.scan.base,
+        conditions: &plan.conditions,
+        assignments: &plan.assignments,
+    };
+    let mut count = 0;
+    for (number, (row_key, registers)) in found.iter().enumerate() {
+        if number % 256 == 255 {
+            context.check_interrupt()?;
+        }
+        let registers = registers.as_deref().unwrap_or(&[]);
+        if let Some(new) = update_row(&change, context, params, row_key, registers)? {
+            count += 1;
+            if plan.returning.is_some() {
+                let mut shown = new;
+                shown.extend(registers.iter().skip(shown.len()).cloned());
+                returned(context, &shown)?;
+            }
+        }
+    }
+    Ok(count)
+}
+
+/// Runs DELETE; gives the number of rows.
+pub(crate) fn delete(plan: &DeletePlan, context: &mut Context, params: &[Value], returned: &mut Returned<'_>) -> Result<u64> {
+    let found = find(&plan.input, plan.width, &plan.scan, plan.joined, context, params)?;
+    let mut count = 0;
+    for (number, (row_key, registers)) in found.iter().enumerate() {
+        if number % 256 == 255 {
+            context.check_interrupt()?;
+        }
+        let registers = registers.as_deref().unwrap_or(&[]);
+        let Some(old) = delete_row(plan, context, params, row_key, registers)? else { continue };
+        count += 1;
+        if plan.returning.is_some() {
+            let mut shown = Vec::new();
+            plan.table.layout.decode(&old, &mut shown);
+            shown.extend(registers.iter().skip(shown.len()).cloned());
+            returned(context, &shown)?;
+        }
+    }
+    Ok(count)
+}
+
+/// Deletes the row under `row_key` if it still matches; gives the row (empty unless RETURNING asks for it).
+fn delete_row(
+    plan: &DeletePlan,
+    context: &mut Context,
+    params: &[Value],
+    row_key: &[u8],
+    registers: &[Value],
+) -> Result<Option<Vec<u8>>> {
+    let base = plan.scan.base;
+    let mut host = frozen(context);
+    let mut env = Env::new(&mut host);
+    let mut old = Vec::new();
+    let result = context.session.delete(&plan.table, row_key, &mut |row| {
+        let raw = RawRow { layout: &plan.table.layout, bytes: row, base, registers };
+        let matches = all_hold(&plan.conditions, &raw, params, &mut env)?;
+        if matches && plan.returning.is_some() {
+            old.clear();
+            old.extend_from_slice(row);
+        }
+        Ok(matches)
+    });
+    match result {
+        Ok(deleted) => Ok(deleted.then_some(old)),
+        Err(error) if error.code == NEEDS_SESSION => {
+            let Some(row) = lock_newest(&plan.table, context, row_key)? else { return Ok(None) };
+            let raw = RawRow { layout: &plan.table.layout, bytes: &row, base, registers };
+            if !all_hold(&plan.conditions, &raw, params, &mut context.env())? {
+                return Ok(None);
+            }
+            let deleted = context.session.delete(&plan.table, row_key, &mut |_| Ok(true))?;
+            Ok(deleted.then_some(row))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// RETURNING's output values over a row's registers.
+pub(crate) fn shown(output: &[Expr], registers: &[Value], params: &[Value], env: &mut Env<'_>) -> Result<Vec<Value>> {
+    output.iter().map(|value| value.eval(&Registers(registers), params, env)).collect()
+}
