@@ -82,6 +82,8 @@ macro_rules! load {
         #[inline(always)]
         pub fn $name(self, off: usize) -> $ty {
             let off = off.min(PAGE_BYTES - size_of::<$ty>());
+            // SAFETY: pages are 8-byte aligned (from_raw's contract): a load at a known multiple of 8 becomes one load.
+            unsafe { std::hint::assert_unchecked(self.ptr.addr() % 8 == 0) };
             // SAFETY: off..off+size lies in the page, which is made of whole aligned words; writers
             // use platform::bytes as well.
             unsafe { bytes::$name(self.ptr.add(off)) }
