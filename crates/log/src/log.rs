@@ -3,7 +3,7 @@
 use crate::flusher::Flusher;
 use crate::insert::{Insertion, Slots};
 use crate::record::{self, Header, Image, Shape};
-use crate::ring::{Ring, RingWriter};
+use crate::ring::Ring;
 use crate::segment::{self, Segment, SegmentHeader};
 use crate::sleeper::Sleeper;
 use crate::stats::{FlushCounts, LogStats};
@@ -226,29 +226,22 @@ impl Log {
         let shape = Shape { kind, payload, marked };
         let mark = marked.then_some(mark);
         if shape.total_bytes() <= Image::BYTES {
-            let (image, crc) = Image::new(shape, mark.unwrap_or(0), parts);
-            self.insert(lane, shape, crc, mark, |writer| writer.bytes(image.body(shape)))
+            let (mut image, crc) = Image::new(shape, mark.unwrap_or(0), parts);
+            self.insert(lane, shape, crc, mark, |header| shared.ring.put(header.lsn, image.seal(header)))
         } else {
             let crc = record::checksum(shape, mark.unwrap_or(0), parts);
-            self.insert(lane, shape, crc, mark, |writer| {
-                if let Some(mark) = mark {
-                    writer.word(mark);
-                }
+            self.insert(lane, shape, crc, mark, |header| {
+                let mut writer = shared.ring.writer(header.lsn);
+                header.words().into_iter().chain(mark).for_each(|word| writer.word(word));
                 parts.iter().for_each(|part| writer.bytes(part));
+                writer.finish();
             })
         }
     }
 
-    /// Reserves, waits for room, writes the header and what `body` writes, completes.
+    /// Reserves, waits for room, has `copy` copy the record into the ring, completes.
     #[inline]
-    fn insert(
-        &self,
-        lane: usize,
-        shape: Shape,
-        crc: u32,
-        mark: Option<Lsn>,
-        body: impl FnOnce(&mut RingWriter<'_>),
-    ) -> Span {
+    fn insert(&self, lane: usize, shape: Shape, crc: u32, mark: Option<Lsn>, copy: impl FnOnce(Header)) -> Span {
         let shared = &*self.shared;
         let bytes = shape.total_bytes() as u64;
         let insertion = self.reserve(lane, bytes);
@@ -257,11 +250,7 @@ impl Log {
         if !shared.has_room(end) {
             shared.wait_for_flusher(|| shared.has_room(end));
         }
-        let header = Header { lsn: start, crc: crc ^ record::position_mix(start, shared.salt), shape };
-        let mut writer = shared.ring.writer(start);
-        header.words().into_iter().for_each(|word| writer.word(word));
-        body(&mut writer);
-        writer.finish();
+        copy(Header { lsn: start, crc: crc ^ record::position_mix(start, shared.salt), shape });
         insertion.complete(mark);
         if end.saturating_sub(shared.progress.written.load(Ordering::Relaxed)) > shared.ring.bytes() / 2 {
             shared.flusher.wake();

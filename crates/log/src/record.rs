@@ -117,10 +117,13 @@ impl Image {
         (image, crc)
     }
 
-    /// What follows the header.
+    /// Fills in what was not known before; the whole record.
     #[inline]
-    pub(crate) fn body(&self, shape: Shape) -> &[u8] {
-        &self.0[HEADER_BYTES..shape.total_bytes()]
+    pub(crate) fn seal(&mut self, header: Header) -> &[u8] {
+        let [first, second] = header.words();
+        self.0[..8].copy_from_slice(&first.to_le_bytes());
+        self.0[8..HEADER_BYTES].copy_from_slice(&second.to_le_bytes());
+        &self.0[..header.shape.total_bytes()]
     }
 }
 

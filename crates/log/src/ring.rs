@@ -34,6 +34,20 @@ impl Ring {
         RingWriter { words: &self.words, at: self.index(lsn), pending: 0, pending_bytes: 0 }
     }
 
+    /// Stores whole words at `lsn`; both are multiples of 8.
+    #[inline]
+    pub(crate) fn put(&self, lsn: Lsn, bytes: &[u8]) {
+        let at = self.index(lsn);
+        match self.words.get(at..at + bytes.len() / 8) {
+            Some(run) => store_words(run, bytes),
+            None => {
+                let (first, second) = bytes.split_at((self.words.len() - at) * 8);
+                store_words(&self.words[at..], first);
+                store_words(&self.words, second);
+            }
+        }
+    }
+
     /// Copies the bytes from `lsn` on into `out`; both are multiples of 8.
     pub(crate) fn copy_out(&self, lsn: Lsn, out: &mut [u8]) {
         assert!(lsn % 8 == 0 && out.len() % 8 == 0 && out.len() <= self.words.len() * 8);
@@ -48,6 +62,13 @@ impl Ring {
 fn copy_words(words: &[AtomicU64], out: &mut [u8]) {
     for (bytes, word) in out.chunks_exact_mut(8).zip(words) {
         bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+    }
+}
+
+#[inline]
+fn store_words(words: &[AtomicU64], bytes: &[u8]) {
+    for (word, chunk) in words.iter().zip(bytes.chunks_exact(8)) {
+        word.store(word_of(chunk), Relaxed);
     }
 }
 
@@ -102,12 +123,8 @@ impl RingWriter<'_> {
     fn aligned(&mut self, whole: &[u8]) {
         let before_wrap = whole.len().min((self.words.len() - self.at) * 8);
         let (first, second) = whole.split_at(before_wrap);
-        for (word, chunk) in self.words[self.at..].iter().zip(first.chunks_exact(8)) {
-            word.store(word_of(chunk), Relaxed);
-        }
-        for (word, chunk) in self.words.iter().zip(second.chunks_exact(8)) {
-            word.store(word_of(chunk), Relaxed);
-        }
+        store_words(&self.words[self.at..], first);
+        store_words(self.words, second);
         self.at = (self.at + whole.len() / 8) & (self.words.len() - 1);
     }
 
