@@ -24,9 +24,9 @@ fn every_planted_bug_is_found_and_its_seed_repeats() {
 
 fn the_claims_hold_and_runs_repeat() {
     for scenario in ALL {
-        let options = Options { seeds: 25, twice: true, ..Options::default() };
+        let options = Options { seeds: 6, twice: true, ..Options::default() };
         let exploration = explore(scenario, &options);
         assert_eq!(exploration.finding, None, "{}", scenario.name);
-        assert_eq!(exploration.trials, 50);
+        assert_eq!(exploration.trials, 12);
     }
 }
