@@ -218,7 +218,11 @@ fn to_i64(v: ValueRef<'_>, ty: Type) -> Option<Result<i64>> {
     let from_float = |f: f64| {
         let f = f.round_ties_even();
         // 2^63 itself is out of range; the comparison is false for NaN.
-        if f >= -9_223_372_036_854_775_808.0 && f < 9_223_372_036_854_775_808.0 { Ok(f as i64) } else { Err(range()) }
+        if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&f) {
+            Ok(f as i64)
+        } else {
+            Err(range())
+        }
     };
     Some(match v {
         ValueRef::Float4(f) => from_float(f as f64),

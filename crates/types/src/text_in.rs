@@ -80,7 +80,8 @@ impl Value {
 
 /// The first 63 bytes, cut at a character.
 pub(crate) fn truncate_name(text: &str) -> &str {
-    &text[..text.floor_char_boundary(NAME_BYTES)]
+    let end = (0..=NAME_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    &text[..end]
 }
 
 fn not_a_decimal(text: &str) -> Error {

@@ -236,6 +236,7 @@ impl Type {
 
     /// pg_type.typlen in bytes: -1 for variable length.
     #[inline]
+    #[allow(clippy::len_without_is_empty)] // a type's width, not a count
     pub fn len(self) -> i16 {
         self.info().len
     }

@@ -221,12 +221,12 @@ proptest! {
         bytes[at] = byte;
         bytes.truncate(cut.index(bytes.len() + 1).max(at));
         let mut out = Vec::new();
-        for i in 0..types.len() {
+        for (i, column) in types.iter().enumerate() {
             let v = layout.column(&bytes, i);
             // Whatever was read can be written, compared and hashed.
-            v.write_text(types[i].ty, &mut out);
-            v.write_binary(types[i].ty, &mut out);
-            key::encode_column(v, types[i].ty, &mut out);
+            v.write_text(column.ty, &mut out);
+            v.write_binary(column.ty, &mut out);
+            key::encode_column(v, column.ty, &mut out);
             let _ = compare(v, v);
             hash_of(&v.to_owned());
         }
@@ -283,7 +283,7 @@ proptest! {
         for info in &TYPES {
             let to = ColumnType::with_typmod(info.ty, typmod);
             if let Ok(v) = homenode_types::coerce(a.clone(), to, true) {
-                prop_assert!(v.is_null() || RowLayout::new(&[to]).encode(&[v.clone()], &mut Vec::new()).is_ok(),
+                prop_assert!(v.is_null() || RowLayout::new(&[to]).encode(std::slice::from_ref(&v), &mut Vec::new()).is_ok(),
                     "{:?} as {} is {:?}", a, info.name, v);
             }
         }
