@@ -106,9 +106,9 @@ impl Frame {
         self.read.page_no.store(page_no, Release);
     }
 
-    /// A number that no other frame has.
+    /// A number that no other frame of the pool has, the same in every run.
     pub(crate) fn key(&self) -> u64 {
-        std::ptr::from_ref(self).addr() as u64
+        u64::from(self.read.partition) << 32 | u64::from(self.read.index)
     }
 
     pub(crate) fn partition(&self) -> usize {
