@@ -409,14 +409,14 @@ impl Binder<'_> {
         if let Some(otherwise) = otherwise {
             results.push(self.bind(otherwise)?);
         }
-        let (mut results, ty) = self.to_common(results, "CASE")?;
+        let (mut results, ty) = self.in_common_type(results, "CASE")?;
         let otherwise = otherwise.and_then(|_| results.pop()).map(Box::new);
         let whens = tests.into_iter().zip(results).collect();
         Ok(Bound { expr: Expr::Case { whens, otherwise }, ty })
     }
 
     /// Casts all to their common type.
-    pub(super) fn to_common(&mut self, list: Vec<Bound>, what: &str) -> Result<(Vec<Expr>, ColumnType)> {
+    pub(super) fn in_common_type(&mut self, list: Vec<Bound>, what: &str) -> Result<(Vec<Expr>, ColumnType)> {
         let types: Vec<ColumnType> = list.iter().map(|bound| bound.ty).collect();
         let common = unify(&types, what)?;
         let exprs = list
@@ -485,7 +485,7 @@ impl Binder<'_> {
 
     fn array(&mut self, items: &[ast::Expr]) -> Result<Bound> {
         let items = self.list(items)?;
-        let (items, common) = self.to_common(items, "ARRAY")?;
+        let (items, common) = self.in_common_type(items, "ARRAY")?;
         let ty = common.ty.array().ok_or_else(|| Error::unsupported(format!("type {}[]", common.ty)))?;
         Ok(Bound::new(Expr::Array { items, ty }, ty))
     }

@@ -141,7 +141,7 @@ fn special_form(binder: &mut Binder<'_>, name: &str, args: &[Bound]) -> Result<O
     let upper = name.to_ascii_uppercase();
     Ok(Some(match (name, args) {
         ("coalesce" | "greatest" | "least", [_, ..]) => {
-            let (list, ty) = binder.to_common(args.to_vec(), &upper)?;
+            let (list, ty) = binder.in_common_type(args.to_vec(), &upper)?;
             let expr = match name {
                 "coalesce" => Expr::Coalesce(list),
                 _ => Expr::Extreme { list, greatest: name == "greatest" },
