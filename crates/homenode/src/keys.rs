@@ -151,7 +151,7 @@ impl Session {
     /// As [`Session::get`], and those of `each`.
     pub fn range(
         &mut self,
-        table: &Table,
+        table: &Arc<Table>,
         lower: Bound<&[Value]>,
         upper: Bound<&[Value]>,
         mut each: impl FnMut(&[Value]) -> Result<bool>,

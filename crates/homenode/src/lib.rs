@@ -58,7 +58,7 @@ impl Database {
     /// # Errors
     /// 53300 when [`Options::sessions_max`] are open.
     pub fn client(&self) -> Result<Client> {
-        Client::connect(&self.0)
+        Client::new(&self.0)
     }
 
     /// A session that reads and writes rows by key.
