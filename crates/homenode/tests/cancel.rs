@@ -12,7 +12,10 @@ use postgres::{Client, NoTls};
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Sends cancel requests until `work` is over, and returns what it gave.
-fn cancelled<T: Send + 'static>(mut client: Client, work: impl FnOnce(&mut Client) -> T + Send + 'static) -> (Client, T) {
+fn cancelled<T: Send + 'static>(
+    mut client: Client,
+    work: impl FnOnce(&mut Client) -> T + Send + 'static,
+) -> (Client, T) {
     let token = client.cancel_token();
     let worker = thread::spawn(move || {
         let result = work(&mut client);
@@ -31,7 +34,9 @@ fn cancelled<T: Send + 'static>(mut client: Client, work: impl FnOnce(&mut Clien
 fn a_statement_that_computes() {
     let server = Server::start();
     let mut client = server.client();
-    client.batch_execute("create table n (n int primary key); insert into n select * from generate_series(1, 3000)").unwrap();
+    client
+        .batch_execute("create table n (n int primary key); insert into n select * from generate_series(1, 3000)")
+        .unwrap();
     for text in [
         "select pg_sleep(60)",
         "select count(*) from generate_series(1, 2000000000)",
@@ -51,11 +56,14 @@ fn a_statement_that_computes() {
 fn a_statement_that_waits() {
     let server = Server::start();
     let mut holder = server.client();
-    holder.batch_execute("create table item (n int primary key, v int); insert into item values (1, 1), (2, 2)").unwrap();
+    holder
+        .batch_execute("create table item (n int primary key, v int); insert into item values (1, 1), (2, 2)")
+        .unwrap();
     holder.batch_execute("begin; update item set v = 10 where n = 1").unwrap();
     let mut client = server.client();
     client.batch_execute("begin; update item set v = 20 where n = 2").unwrap();
-    let (mut client, result) = cancelled(client, |client| client.execute("update item set v = 20 where n = 1", &[]).map(|_| ()));
+    let (mut client, result) =
+        cancelled(client, |client| client.execute("update item set v = 20 where n = 1", &[]).map(|_| ()));
     fails(result, "57014");
     fails(client.simple_query("select 1"), "25P02");
     client.batch_execute("rollback").unwrap();
@@ -89,8 +97,12 @@ fn a_wrong_secret_cancels_nothing() {
     let server = Server::start();
     let mut raw = server.raw();
     raw.send(&query("select pg_sleep(1), 7"));
-    let request = |process: u32, secret: u32| [&16u32.to_be_bytes()[..], &80_877_102u32.to_be_bytes(), &process.to_be_bytes(), &secret.to_be_bytes()].concat();
-    for (process, secret) in [(raw.process_id, raw.secret ^ 1), (raw.process_id + 1, raw.secret), (0, 0), (u32::MAX, u32::MAX)] {
+    let request = |process: u32, secret: u32| {
+        [&16u32.to_be_bytes()[..], &80_877_102u32.to_be_bytes(), &process.to_be_bytes(), &secret.to_be_bytes()].concat()
+    };
+    for (process, secret) in
+        [(raw.process_id, raw.secret ^ 1), (raw.process_id + 1, raw.secret), (0, 0), (u32::MAX, u32::MAX)]
+    {
         let mut other = Raw::open(server.port());
         other.send(&request(process, secret));
         // No answer, whatever was asked.
@@ -118,14 +130,17 @@ fn a_wrong_secret_cancels_nothing() {
 fn under_load() {
     let server = Server::start();
     let mut client = server.client();
-    client.batch_execute("create table pair (id int primary key, a int, b int); insert into pair values (1, 0, 0)").unwrap();
+    client
+        .batch_execute("create table pair (id int primary key, a int, b int); insert into pair values (1, 0, 0)")
+        .unwrap();
     let port = server.port();
     let token = client.cancel_token();
     let worker = thread::spawn(move || {
         let (mut done, mut cancelled) = (0, 0);
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(2) {
-            let result = client.batch_execute("update pair set a = a + 1 where id = 1; update pair set b = b + 1 where id = 1");
+            let result =
+                client.batch_execute("update pair set a = a + 1 where id = 1; update pair set b = b + 1 where id = 1");
             match result {
                 Ok(()) => done += 1,
                 Err(error) => {
@@ -155,7 +170,13 @@ fn a_copy_that_waits_for_data() {
     raw.send(&query("copy item from stdin"));
     assert_eq!(raw.receive().unwrap().tag, b'G');
     raw.send(&message(b'd', b"1\n2\n"));
-    let request = [&16u32.to_be_bytes()[..], &80_877_102u32.to_be_bytes(), &raw.process_id.to_be_bytes(), &raw.secret.to_be_bytes()].concat();
+    let request = [
+        &16u32.to_be_bytes()[..],
+        &80_877_102u32.to_be_bytes(),
+        &raw.process_id.to_be_bytes(),
+        &raw.secret.to_be_bytes(),
+    ]
+    .concat();
     let mut other = Raw::open(server.port());
     other.send(&request);
     other.finish();

@@ -46,7 +46,7 @@ fn circle(server: &Server, members: i32, second: &'static str) -> Vec<Option<Str
 #[test]
 fn circles_of_two_and_more() {
     let server = server();
-    for second in ["update account set v = v + 1 where n = $1", "select * from account where n = $1 for update", "delete from account where n = $1 and v < 0"] {
+    for second in ["update account set v = v + 1 where n = $1", "select * from account where n = $1 for update"] {
         for members in [2, 3, 7] {
             let start = Instant::now();
             let codes = circle(&server, members, second);
@@ -80,7 +80,7 @@ fn the_error_says_what_it_is() {
     };
     let error = common::fails::<()>(Err(error), "40P01");
     assert_eq!(error.message(), "deadlock detected");
-    assert_eq!(one::<i64>(&mut server.client(), "select sum(v) from account"), 20_000);
+    assert_eq!(one::<i64>(&mut server.client(), "select sum(v)::bigint from account"), 20_000);
 }
 
 #[test]
@@ -96,7 +96,8 @@ fn unordered_transfers_all_get_through() {
                 let mut client = common::connect(port).unwrap();
                 let mut victims = 0;
                 for _ in 0..count {
-                    let (from, to, third) = (random.below(6) as i32 + 1, random.below(6) as i32 + 1, random.below(6) as i32 + 1);
+                    let (from, to, third) =
+                        (random.below(6) as i32 + 1, random.below(6) as i32 + 1, random.below(6) as i32 + 1);
                     loop {
                         let mut transaction = client.transaction().unwrap();
                         let steps = [(from, -2i64), (to, 1), (third, 1)];
@@ -115,6 +116,6 @@ fn unordered_transfers_all_get_through() {
         })
         .collect();
     let victims: u32 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
-    assert_eq!(one::<i64>(&mut server.client(), "select sum(v) from account"), 20_000, "{victims} deadlocks");
+    assert_eq!(one::<i64>(&mut server.client(), "select sum(v)::bigint from account"), 20_000, "{victims} deadlocks");
     assert!(start.elapsed() < Duration::from_secs(120), "{:?} with {victims} deadlocks", start.elapsed());
 }

@@ -15,7 +15,9 @@ fn server() -> (Server, Client) {
     let server = Server::start();
     let mut client = server.client();
     client
-        .batch_execute("create table item (n int primary key, w text not null); insert into item values (1, 'one'), (2, 'two')")
+        .batch_execute(
+            "create table item (n int primary key, w text not null); insert into item values (1, 'one'), (2, 'two')",
+        )
         .unwrap();
     (server, client)
 }
@@ -41,7 +43,9 @@ fn assert_untouched(client: &mut Client) {
 #[test]
 fn in_the_middle_of_a_copy() {
     let (server, mut client) = server();
-    for statements in [&["copy item from stdin"][..], &["begin", "insert into item values (3, 'three')", "copy item from stdin"]] {
+    for statements in
+        [&["copy item from stdin"][..], &["begin", "insert into item values (3, 'three')", "copy item from stdin"]]
+    {
         for rest in [&b""[..], b"d\0\0\x10\0half a message", b"d"] {
             let mut raw = server.raw();
             for statement in &statements[..statements.len() - 1] {
@@ -81,7 +85,14 @@ fn in_the_middle_of_a_transaction() {
     let (server, mut client) = server();
     for _ in 0..10 {
         let mut raw = server.raw();
-        raw.send(&[query("begin"), query("update item set w = 'changed' where n = 1"), query("delete from item where n = 2")].concat());
+        raw.send(
+            &[
+                query("begin"),
+                query("update item set w = 'changed' where n = 1"),
+                query("delete from item where n = 2"),
+            ]
+            .concat(),
+        );
         raw.send(&query("insert into item values (3, 'three')"));
         for _ in 0..4 {
             raw.tags();
@@ -104,7 +115,14 @@ fn while_waiting_for_a_row() {
     let (server, mut client) = server();
     client.batch_execute("begin; update item set w = w where n = 1").unwrap();
     let mut raw = server.raw();
-    raw.send(&[query("begin"), query("update item set w = 'mine' where n = 2"), query("update item set w = 'mine' where n = 1")].concat());
+    raw.send(
+        &[
+            query("begin"),
+            query("update item set w = 'mine' where n = 2"),
+            query("update item set w = 'mine' where n = 1"),
+        ]
+        .concat(),
+    );
     raw.tags();
     raw.tags();
     drop(raw);
@@ -189,7 +207,9 @@ fn many_in_a_row() {
             0 => {}
             1 => raw.send(&query("begin; insert into item values (9, 'nine')")),
             2 => raw.send(b"Q\0\0"),
-            _ => raw.send(&[query("begin; update item set w = 'no' where n = 1"), query("select * from item")].concat()),
+            _ => {
+                raw.send(&[query("begin; update item set w = 'no' where n = 1"), query("select * from item")].concat())
+            }
         }
     }
     assert_untouched(&mut client);

@@ -31,14 +31,18 @@ fn claimed_lengths_take_no_memory() {
 #[test]
 fn impossible_lengths_end_the_session() {
     let server = Server::start();
-    for bytes in [&b"Q\xff\xff\xff\xff"[..], b"Q\0\0\0\0", b"Q\0\0\0\x03", b"S\x7f\xff\xff\xff", b"S\0\x20\0\0", b"X\x80\0\0\0"] {
+    for bytes in
+        [&b"Q\xff\xff\xff\xff"[..], b"Q\0\0\0\0", b"Q\0\0\0\x03", b"S\x7f\xff\xff\xff", b"S\0\x20\0\0", b"X\x80\0\0\0"]
+    {
         let mut raw = server.raw();
         raw.send(bytes);
         let error = raw.until_closed();
         assert!(error.is_none() || error.as_deref() == Some("08P01"), "{bytes:?}: {error:?}");
     }
     // Start-up packets: too short, too long, absurd.
-    for bytes in [&b"\0\0\0\0"[..], b"\0\0\0\x07", b"\0\x01\0\0", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\xff\xff\xff\xff"] {
+    for bytes in
+        [&b"\0\0\0\0"[..], b"\0\0\0\x07", b"\0\x01\0\0", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\xff\xff\xff\xff"]
+    {
         let mut raw = Raw::open(server.port());
         raw.send(bytes);
         raw.socket.shutdown(std::net::Shutdown::Write).unwrap();
@@ -139,7 +143,11 @@ fn binary_values_of_the_wrong_size() {
         ("date", b"\0\0\0\0", &[b"\0\0", b"\0\0\0\0\0\0\0\0"]),
         ("timestamp", b"\0\0\0\0\0\0\0\0", &[b"\0\0\0\0"]),
         ("uuid", b"0123456789abcdef", &[b"0123456789abcde", b"0123456789abcdefg"]),
-        ("numeric", b"\0\x01\0\0\0\0\0\0\0\x01", &[b"\0\x09\0\0\0\0\0\0\0\x01", b"\0\x01\0\0\x99\x99\0\0\0\x01", b"\0\x01\0\0\0\0\0\0\x7f\xff"]),
+        (
+            "numeric",
+            b"\0\x01\0\0\0\0\0\0\0\x01",
+            &[b"\0\x09\0\0\0\0\0\0\0\x01", b"\0\x01\0\0\x99\x99\0\0\0\x01", b"\0\x01\0\0\0\0\0\0\x7f\xff"],
+        ),
         ("text", b"abc", &[b"\xff\xfe", b"a\0b", b"\xed\xa0\x80", b"\xc0\x80"]),
     ] {
         let text = format!("select $1::{kind}");
@@ -175,7 +183,9 @@ fn portals_give_their_rows_in_portions() {
 fn empty_queries_and_several_statements() {
     let server = Server::start();
     let mut raw = server.raw();
-    raw.send(&[query(""), query(" ; ;"), query("-- nothing"), query("select 1; select 2, 3; set timezone = 'UTC'")].concat());
+    raw.send(
+        &[query(""), query(" ; ;"), query("-- nothing"), query("select 1; select 2, 3; set timezone = 'UTC'")].concat(),
+    );
     assert_eq!(raw.tags(), "IZ");
     assert_eq!(raw.tags(), "IZ");
     assert_eq!(raw.tags(), "IZ");
@@ -308,7 +318,11 @@ fn conversation(random: &mut Random) -> Vec<Vec<u8>> {
                 message(b'H', b""),
                 sync(),
             ]),
-            _ => messages.extend([query("select n, w from witness order by n limit 3"), query("selec"), message(b'f', b"no\0")]),
+            _ => messages.extend([
+                query("select n, w from witness order by n limit 3"),
+                query("selec"),
+                message(b'f', b"no\0"),
+            ]),
         }
     }
     messages.push(message(b'X', b""));

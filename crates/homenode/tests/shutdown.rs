@@ -59,7 +59,13 @@ fn under_load() {
     thread::sleep(Duration::from_millis(300));
     let start = Instant::now();
     server.terminate();
-    for (who, raw) in [("idle", &mut idle), ("in a transaction", &mut idle_in_transaction), ("sleeping", &mut sleeping), ("waiting", &mut waiting), ("scanning", &mut scanning)] {
+    for (who, raw) in [
+        ("idle", &mut idle),
+        ("in a transaction", &mut idle_in_transaction),
+        ("sleeping", &mut sleeping),
+        ("waiting", &mut waiting),
+        ("scanning", &mut scanning),
+    ] {
         assert_eq!(raw.until_closed().as_deref(), Some("57P01"), "{who}");
     }
     let status = server.wait_end(LIMIT);
@@ -73,9 +79,14 @@ fn under_load() {
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     let mut client = server.client();
     for (writer, acknowledged) in acknowledged.into_iter().enumerate() {
-        let row = client.query_one("select count(*), coalesce(max(seq), 0) from entry where writer = $1", &[&(writer as i32)]).unwrap();
+        let row = client
+            .query_one("select count(*), coalesce(max(seq), 0) from entry where writer = $1", &[&(writer as i32)])
+            .unwrap();
         let (count, last) = (row.get::<_, i64>(0), row.get::<_, i32>(1));
-        assert!(count == i64::from(last) && (last == acknowledged || last == acknowledged + 1), "{count} {last} {acknowledged}");
+        assert!(
+            count == i64::from(last) && (last == acknowledged || last == acknowledged + 1),
+            "{count} {last} {acknowledged}"
+        );
     }
     assert_eq!(one::<i64>(&mut client, "select count(*) from entry where writer = 99"), 0);
     assert_eq!(one::<i64>(&mut client, "select v from hot"), 0);

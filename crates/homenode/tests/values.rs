@@ -130,13 +130,20 @@ fn a_failed_statement_leaves_nothing() {
     // The last of many rows is the bad one.
     let rows: Vec<String> = (10..1000).map(|id| format!("({id}, 'w{id}')")).collect();
     let rows = rows.join(", ");
-    for (last, expected) in [("(10, 'x')", "23505"), ("(5000, 'w500')", "23505"), ("(5000, 'toolong')", "22001"), ("(null, 'x')", "23502")] {
+    for (last, expected) in
+        [("(10, 'x')", "23505"), ("(5000, 'w500')", "23505"), ("(5000, 'toolong')", "22001"), ("(null, 'x')", "23502")]
+    {
         fails(client.simple_query(&format!("insert into item (id, words) values {rows}, {last}")), expected);
         assert_untouched(&mut client);
     }
-    fails(client.simple_query("insert into item (id, big) select n, 1000 / (n - 500) from generate_series(2, 600) as n"), "22012");
+    fails(
+        client.simple_query("insert into item (id, big) select n, 1000 / (n - 500) from generate_series(2, 600) as n"),
+        "22012",
+    );
     assert_untouched(&mut client);
-    client.execute("insert into item (id, words, big) select n, 'w' || n::text, n from generate_series(2, 500) as n", &[]).unwrap();
+    client
+        .execute("insert into item (id, words, big) select n, 'w' || n::text, n from generate_series(2, 500) as n", &[])
+        .unwrap();
     // An update that fails late is undone in the table and in each index.
     fails(client.simple_query("update item set words = 'v' || id::text, big = 1 / (500 - id)"), "22012");
     assert_eq!(one::<i64>(&mut client, "select count(*) from item where words = 'w' || id::text and big = id"), 499);
@@ -158,7 +165,16 @@ fn a_failed_statement_leaves_nothing() {
 fn badly_encoded_texts() {
     let (server, mut client) = server();
     let mut raw = server.raw();
-    for bytes in [&b"\xff"[..], b"\xc3", b"\xc3(", b"\xe2\x82", b"\xed\xa0\x80", b"\xc0\x80", b"\xf5\x80\x80\x80", b"\xf4\x90\x80\x80"] {
+    for bytes in [
+        &b"\xff"[..],
+        b"\xc3",
+        b"\xc3(",
+        b"\xe2\x82",
+        b"\xed\xa0\x80",
+        b"\xc0\x80",
+        b"\xf5\x80\x80\x80",
+        b"\xf4\x90\x80\x80",
+    ] {
         let text = [b"insert into item (id, words) values (2, '", bytes, b"')\0"].concat();
         raw.send(&message(b'Q', &text));
         assert_eq!(raw.error_until_ready(), "22021", "{bytes:?}");
@@ -188,7 +204,10 @@ fn copies_with_bad_lines() {
         raw.send(&query("copy item (id, words) from stdin"));
         assert_eq!(raw.receive().unwrap().tag, b'G');
         let good: String = (100..600).map(|id| format!("{id}\tw\n")).collect();
-        raw.send(&[message(b'd', good.as_bytes()), message(b'd', format!("{line}\n").as_bytes()), message(b'c', b"")].concat());
+        raw.send(
+            &[message(b'd', good.as_bytes()), message(b'd', format!("{line}\n").as_bytes()), message(b'c', b"")]
+                .concat(),
+        );
         let answers = raw.until_ready();
         let error = answers.iter().find(|answer| answer.tag == b'E').unwrap_or_else(|| panic!("{line:?} was taken"));
         assert_eq!(error.code(), expected, "{line:?}");
@@ -218,7 +237,9 @@ fn parameters_that_do_not_fit() {
     }
     // Texts as parameters are checked as literals are.
     let mut raw = server.raw();
-    for (kind, text, expected) in [("int", "x", "22P02"), ("int", "2147483648", "22003"), ("date", "2021-02-29", "22008"), ("bool", "", "22P02")] {
+    for (kind, text, expected) in
+        [("int", "x", "22P02"), ("int", "2147483648", "22003"), ("date", "2021-02-29", "22008"), ("bool", "", "22P02")]
+    {
         let statement = common::raw::parse("", &format!("select $1::{kind}"));
         let bind = common::raw::bind("", "", 0, &[Some(text.as_bytes())]);
         raw.send(&[statement, bind, common::raw::execute("", 0), common::raw::sync()].concat());

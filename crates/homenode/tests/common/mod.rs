@@ -366,7 +366,8 @@ impl Drop for Server {
 
 /// A new connection to a server that may be on its way out.
 pub fn connect(port: u16) -> Result<Client, postgres::Error> {
-    let url = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres connect_timeout=10 application_name=test");
+    let url =
+        format!("host=127.0.0.1 port={port} user=postgres dbname=postgres connect_timeout=10 application_name=test");
     Client::connect(&url, NoTls)
 }
 
