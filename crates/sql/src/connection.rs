@@ -293,7 +293,7 @@ impl Connection {
             self.queue.clear();
             self.copy = None;
             self.write_notices(out);
-            self.failed(&error);
+            self.failed();
             wire::error_response(out.buffer(), severity(&error), &error);
             self.transactions.end_failed_implicit(&mut self.context);
         }
@@ -302,7 +302,7 @@ impl Connection {
     }
 
     /// The open transaction has failed, if there is one.
-    fn failed(&mut self, _error: &Error) {
+    fn failed(&mut self) {
         self.portals.retain(|_, portal| portal.is_held());
         self.transactions.fail(&mut self.context);
     }
@@ -384,9 +384,14 @@ impl Connection {
         Ok(())
     }
 
+    /// The caller has refused a message of the extended protocol: the open transaction has failed.
+    pub fn refused(&mut self) {
+        self.failed();
+    }
+
     fn guarded<T>(&mut self, result: Result<T>) -> Result<T> {
-        if let Err(error) = &result {
-            self.failed(error);
+        if result.is_err() {
+            self.failed();
         }
         result
     }
@@ -660,7 +665,7 @@ impl Connection {
             match result {
                 Ok(rows) => wire::command_complete_rows(out.buffer(), "COPY", rows),
                 Err(error) => {
-                    self.failed(&error);
+                    self.failed();
                     wire::error_response(out.buffer(), severity(&error), &error);
                 }
             }

@@ -95,7 +95,7 @@ fn create_table(context: &mut Context, create: &ast::CreateTable) -> Result<Tag>
     let mut columns: Vec<ColumnSpec> = Vec::with_capacity(create.columns.len());
     let mut constraints = Constraints::default();
     for (place, definition) in create.columns.iter().enumerate() {
-        let spec = column_spec(context, definition, place, &mut constraints)?;
+        let spec = column_spec(context, definition, place, &name, &mut constraints)?;
         if columns.iter().any(|column| column.name == spec.name) {
             let message = format!("column \"{}\" specified more than once", spec.name);
             return Err(Error::new(SqlState::DUPLICATE_COLUMN, message));
@@ -189,6 +189,7 @@ fn column_spec(
     context: &mut Context,
     definition: &ast::ColumnDef,
     place: usize,
+    table: &str,
     constraints: &mut Constraints,
 ) -> Result<ColumnSpec> {
     let (ty, serial) = column_type(&definition.data_type)?;
@@ -200,7 +201,7 @@ fn column_spec(
             ast::ColumnOption::Null => {}
             ast::ColumnOption::NotNull => spec.not_null = true,
             ast::ColumnOption::Default(tree) => spec.default = Some(checked_default(context, tree, ty)?),
-            ast::ColumnOption::Unique { is_primary: true, .. } => set_primary_key(constraints, name, vec![place], "")?,
+            ast::ColumnOption::Unique { is_primary: true, .. } => set_primary_key(constraints, name, vec![place], table)?,
             ast::ColumnOption::Unique { is_primary: false, .. } => constraints.uniques.push((name, vec![place])),
             ast::ColumnOption::Generated { generated_as, generation_expr: None, .. } => {
                 spec.identity = Some(match generated_as {
@@ -452,7 +453,7 @@ fn add_column(context: &mut Context, table: &Arc<Table>, definition: &ast::Colum
     }
     let mut constraints = Constraints::default();
     let place = table.columns.len();
-    let spec = column_spec(context, definition, place, &mut constraints)?;
+    let spec = column_spec(context, definition, place, &table.name, &mut constraints)?;
     context.session.add_column(table, spec)?;
     let changed = context.session.definitions().table_by_oid(table.oid).cloned();
     let Some(changed) = changed else { return Err(Error::internal("the altered table is gone")) };

@@ -371,7 +371,7 @@ mod tests {
             "select", "'it''s'", ",", "\"A b\"", ",", "$1", "::", "int"
         ]);
         assert_eq!(words("a=-1 b<>2.5e3 c.d $q$x;y$q$"), ["a", "=", "-", "1", "b", "<>", "2.5e3", "c", ".", "d", "$q$x;y$q$"]);
-        assert_eq!(words("E'a\\'b' 1..2"), ["E'a\\'b'", "1", ".", ".", "2"]);
+        assert_eq!(words("E'a\\'b' 1.5.x"), ["E'a\\'b'", "1.5", ".", "x"]);
     }
 
     #[test]

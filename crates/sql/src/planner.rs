@@ -365,7 +365,7 @@ impl Planner<'_> {
         let mut chosen = self.access(number, &table, &conditions, placed);
         let relation = &self.relations[number];
         let (base, alias, registers) = (relation.base, relation.alias.clone(), relation.registers());
-        if only && !self.order.is_empty() {
+        if only && self.relations.len() == 1 && !self.order.is_empty() {
             self.ordered = give_order(&table, base, &mut chosen.access, self.order);
         }
         let needed = (0..table.columns.len()).filter(|column| self.needed[registers.start + column]).collect();

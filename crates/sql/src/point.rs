@@ -5,7 +5,7 @@
 
 use crate::context::Context;
 use crate::expr::{Env, Expr, RowSource};
-use crate::exec::all_hold;
+use crate::exec::{all_hold, encode_equal};
 use crate::plan::{Access, JoinKind, Plan, QueryPlan, ScanPlan};
 use crate::run::data_row;
 use crate::wire::{Field, Format};
@@ -142,10 +142,9 @@ impl Point {
         let columns = step.scan.table.primary_key.as_ref().map_or(&[][..], |key| &key.columns);
         for (value, &column) in step.keys.iter().zip(columns) {
             let value = value.eval_ref(row, params, env)?;
-            if value.as_ref().is_null() {
+            if !encode_equal(value.as_ref(), step.scan.table.columns[column].ty.ty, out)? {
                 return Ok(false);
             }
-            crate::exec::encode_key(value.as_ref(), step.scan.table.columns[column].ty.ty, out)?;
         }
         Ok(true)
     }

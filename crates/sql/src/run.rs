@@ -8,7 +8,7 @@ use crate::expr::{Env, Expr, RowSource};
 use crate::prepared::{Compiled, Prepared};
 use crate::wire::{self, Field, Format};
 use crate::{ddl, write};
-use homenode_types::{Result, Type, Value};
+use homenode_types::{Error, Result, SqlState, Type, Value};
 use std::sync::Arc;
 
 /// A statement with its parameters, perhaps in the middle of its rows.
@@ -162,6 +162,24 @@ pub(crate) fn data_row(
     env: &mut Env<'_>,
 ) -> Result<()> {
     let mark = wire::start_row(out, output.len());
+    let result = columns(out, fields, formats, output, row, params, env);
+    match result {
+        Ok(()) => wire::finish(out, mark),
+        // Half a message must not stand before the error's.
+        Err(_) => out.truncate(mark - 1),
+    }
+    result
+}
+
+fn columns(
+    out: &mut Vec<u8>,
+    fields: &[Field],
+    formats: &[Format],
+    output: &[Expr],
+    row: &dyn RowSource,
+    params: &[Value],
+    env: &mut Env<'_>,
+) -> Result<()> {
     for (number, (column, field)) in output.iter().zip(fields).enumerate() {
         let format = wire::format_of(formats, number);
         let value = column.eval_ref(row, params, env)?;
@@ -174,8 +192,15 @@ pub(crate) fn data_row(
             (ty, format) => wire::column(out, value.as_ref(), ty, format),
         }
     }
-    wire::finish(out, mark);
     Ok(())
+}
+
+/// A read-only transaction's error names the statement.
+fn named(mut error: Error, statement: &str) -> Error {
+    if error.code == SqlState::READ_ONLY_SQL_TRANSACTION {
+        error.message = format!("cannot execute {statement} in a read-only transaction");
+    }
+    error
 }
 
 fn lookup_name(ty: Type) -> &'static str {
@@ -261,17 +286,20 @@ impl Connection {
         let tag = match &prepared.compiled {
             Compiled::Insert(plan) => {
                 let output = plan.returning.as_ref().map_or(&[][..], |returning| &returning.output);
-                let rows = write::insert(plan, context, params, &mut |context, row| show(output, context, row))?;
+                let rows = write::insert(plan, context, params, &mut |context, row| show(output, context, row))
+                    .map_err(|error| named(error, "INSERT"))?;
                 Tag::Rows("INSERT 0", rows)
             }
             Compiled::Update(plan) => {
                 let output = plan.returning.as_ref().map_or(&[][..], |returning| &returning.output);
-                let rows = write::update(plan, context, params, &mut |context, row| show(output, context, row))?;
+                let rows = write::update(plan, context, params, &mut |context, row| show(output, context, row))
+                    .map_err(|error| named(error, "UPDATE"))?;
                 Tag::Rows("UPDATE", rows)
             }
             Compiled::Delete(plan) => {
                 let output = plan.returning.as_ref().map_or(&[][..], |returning| &returning.output);
-                let rows = write::delete(plan, context, params, &mut |context, row| show(output, context, row))?;
+                let rows = write::delete(plan, context, params, &mut |context, row| show(output, context, row))
+                    .map_err(|error| named(error, "DELETE"))?;
                 Tag::Rows("DELETE", rows)
             }
             _ => Tag::Plain("SELECT"),

@@ -59,6 +59,12 @@ struct Cte {
     shared: Option<usize>,
 }
 
+/// Reserved words that a mistyped query puts where a table's name should stand.
+const RESERVED: [&str; 16] = [
+    "where", "select", "from", "order", "group", "limit", "offset", "having", "union", "on", "join", "set", "into", "and", "or",
+    "using",
+];
+
 /// Queries nested deeper than this are refused with 54001.
 const MAX_QUERY_DEPTH: u32 = 24;
 
@@ -102,6 +108,11 @@ impl<'a> Binder<'a> {
         if let Some(found) = self.definitions.table(wanted, &name) {
             self.tables.borrow_mut().push(found.clone());
             return Ok(Named::Table(found.clone()));
+        }
+        if table.quote_style.is_none() && RESERVED.contains(&name.as_str()) {
+            // The library lets reserved words stand for tables.
+            let message = format!("syntax error at or near \"{}\"", table.value);
+            return Err(at(Error::new(SqlState::SYNTAX_ERROR, message), table.span));
         }
         Err(at(no_relation(schema_name.as_deref(), &name), schema.unwrap_or(table).span))
     }

@@ -9,6 +9,7 @@ mod derived;
 mod distinct;
 mod hash_join;
 mod hash_table;
+mod key;
 mod nested_loop;
 mod scan;
 mod series;
@@ -20,7 +21,8 @@ mod virtual_scan;
 
 pub(crate) use aggregate::{Group, finish_groups};
 pub(crate) use hash_table::HashTable;
-pub(crate) use scan::{RawRow, encode_key, load, point_key};
+pub(crate) use key::encode_equal;
+pub(crate) use scan::{RawRow, load, point_key};
 pub(crate) use subquery::{Kept, Subquery, SubqueryKind};
 
 use crate::context::Context;

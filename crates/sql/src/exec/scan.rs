@@ -1,10 +1,11 @@
 //! Which rows of a stored table does the statement need? Full scans, key ranges, single keys and lists of keys.
 
+use super::key::{encode_end, encode_equal};
 use super::{Operator, Registers, all_hold, assign, context};
 use crate::expr::{Env, Expr, RowSource};
 use crate::plan::{Access, End, ScanPlan};
 use homenode_engine::{IndexScan, KeyRange, Scan, Table};
-use homenode_types::{Error, Result, RowLayout, Type, Value, ValueRef, key};
+use homenode_types::{Result, RowLayout, Value, ValueRef, key};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -74,9 +75,8 @@ impl ScanRows {
         let mut prefixes = Vec::with_capacity(values.len());
         for value in values {
             let value = value.eval(&Registers(row), params, env)?;
-            if !value.is_null() {
-                let mut prefix = Vec::new();
-                encode_key(value.as_ref(), ty, &mut prefix)?;
+            let mut prefix = Vec::new();
+            if encode_equal(value.as_ref(), ty, &mut prefix)? {
                 prefixes.push(prefix);
             }
         }
@@ -213,37 +213,11 @@ pub(crate) fn point_key(
 ) -> Result<bool> {
     for (value, &column) in keys.iter().zip(key_columns(table, index)) {
         let value = value.eval(&Registers(row), params, env)?;
-        if value.is_null() {
+        if !encode_equal(value.as_ref(), table.columns[column].ty.ty, out)? {
             return Ok(false);
         }
-        encode_key(value.as_ref(), table.columns[column].ty.ty, out)?;
     }
     Ok(true)
-}
-
-/// Appends a value to a key of a column of type `ty`. Keys of different families do not compare: the binder brings both sides
-/// of a comparison to one family, and if it ever did not, that must not become a wrong result.
-pub(crate) fn encode_key(value: ValueRef<'_>, ty: Type, out: &mut Vec<u8>) -> Result<()> {
-    let same_family = match value {
-        ValueRef::Null => true,
-        ValueRef::Int2(_) | ValueRef::Int4(_) | ValueRef::Int8(_) | ValueRef::Oid(_) => ty.is_integer() || ty.is_oid_like(),
-        ValueRef::Float4(_) | ValueRef::Float8(_) => matches!(ty, Type::Float4 | Type::Float8),
-        ValueRef::Numeric(_) => ty == Type::Numeric,
-        ValueRef::Text(_) => !ty.is_integer() && !ty.is_oid_like() && ty.len() < 0 || matches!(ty, Type::Name | Type::Char),
-        ValueRef::Bool(_) => ty == Type::Bool,
-        ValueRef::Bytea(_) => ty == Type::Bytea,
-        ValueRef::Date(_) => ty == Type::Date,
-        ValueRef::Time(_) => ty == Type::Time,
-        ValueRef::Timestamp(_) => ty == Type::Timestamp,
-        ValueRef::Timestamptz(_) => ty == Type::Timestamptz,
-        ValueRef::Interval(_) => ty == Type::Interval,
-        ValueRef::Uuid(_) => ty == Type::Uuid,
-    };
-    if !same_family {
-        return Err(Error::internal(format!("a key of type {ty} cannot be looked up with {value:?}")));
-    }
-    key::encode_column(value, ty, out);
-    Ok(())
 }
 
 fn prefix_range(prefix: Vec<u8>) -> KeyRange {
@@ -273,20 +247,17 @@ fn key_range(
     }
     let column = key_columns(table, index)[equal.len()];
     let ty = table.columns[column].ty.ty;
-    let mut end = |end: &End| -> Result<Option<Vec<u8>>> {
+    let mut encoded = |end: &End, lower: bool| -> Result<Option<(Vec<u8>, bool)>> {
         let value = end.value.eval(&Registers(row), params, env)?;
-        if value.is_null() {
-            return Ok(None);
-        }
         let mut bytes = prefix.clone();
-        encode_key(value.as_ref(), ty, &mut bytes)?;
-        Ok(Some(bytes))
+        let inclusive = encode_end(value.as_ref(), ty, lower, end.inclusive, &mut bytes)?;
+        Ok(inclusive.map(|inclusive| (bytes, inclusive)))
     };
     let low = match lower {
         None => prefix.clone(),
-        Some(bound) => {
-            let Some(mut bytes) = end(bound)? else { return Ok(None) };
-            if !bound.inclusive {
+        Some(end) => {
+            let Some((mut bytes, inclusive)) = encoded(end, true)? else { return Ok(None) };
+            if !inclusive {
                 key::successor(&mut bytes);
             }
             bytes
@@ -299,9 +270,9 @@ fn key_range(
             key::encode_value(ValueRef::Null, &mut bytes);
             bytes
         }
-        Some(bound) => {
-            let Some(mut bytes) = end(bound)? else { return Ok(None) };
-            if bound.inclusive {
+        Some(end) => {
+            let Some((mut bytes, inclusive)) = encoded(end, false)? else { return Ok(None) };
+            if inclusive {
                 key::successor(&mut bytes);
             }
             bytes
