@@ -237,7 +237,7 @@ fn messages(buffer: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     let mut rest = buffer;
     std::iter::from_fn(move || {
         let length = u32::from_be_bytes(*rest.get(1..)?.first_chunk()?) as usize;
-        let (message, after) = rest.split_at_checked(1 + length)?;
+        let (message, after) = rest.split_at_checked(1 + length).filter(|_| length >= 4)?;
         rest = after;
         Some((message[0], &message[5..]))
     })
