@@ -248,7 +248,7 @@ pub(crate) fn load_catalog(db: &Arc<Inner>) -> Result<()> {
     cursor.seek(Bound::Unbounded, Direction::Forward);
     let mut key = Vec::new();
     while let Some(leaf) = cursor.next_leaf(&db.catalog.tree).sql()? {
-        for slot in (0..leaf.count()).filter(|&slot| !is_tombstone(leaf.header(slot).writer)) {
+        for slot in leaf.slots().filter(|&slot| !is_tombstone(leaf.header(slot).writer)) {
             key.clear();
             leaf.key(slot, &mut key);
             let oid = key.get(..4).ok_or_else(|| Error::new(SqlState::DATA_CORRUPTED, "a catalog key cannot be read"))?;
@@ -720,7 +720,7 @@ impl Session {
         let mut cursor = table.tree.cursor();
         cursor.seek(Bound::Unbounded, Direction::Forward);
         while let Some(leaf) = cursor.next_leaf(&table.tree).sql()? {
-            if leaf.count() > 0 {
+            if !leaf.slots().is_empty() {
                 return Ok(false);
             }
         }

@@ -156,8 +156,16 @@ fn purge(db: &Arc<Inner>, record: &UndoRecord<'_>) {
     let mut op = 1u16.to_le_bytes().to_vec();
     leaf.plan_remove(slot, &mut op);
     leaf.mark_dirty();
-    let span = db.log.append(record.txn.lane() % db.lanes.len(), KIND_PURGE, &[&op]);
+    let lane = record.txn.lane() % db.lanes.len();
+    let span = db.log.append(lane, KIND_PURGE, &[&op]);
     leaf.apply(&op[2..], span.end);
+    if leaf.count() == 0 {
+        drop(leaf);
+        // An empty leaf that cannot be given back now costs a page until its range is written to again.
+        if let Err(error) = tree.shrink(lane, record.key, &mut |header| is_dead(db, header)) {
+            tracing::debug!(%error, "an empty leaf stays");
+        }
+    }
 }
 
 /// Whether the version under `header` is a deletion that every snapshot sees.

@@ -11,7 +11,7 @@ use crate::stats::Counter;
 use crate::undo::{self, UndoKind};
 use homenode_platform::sync::Mutex;
 use homenode_platform::thread;
-use homenode_tree::{Cursor, Direction, Header, LeafCopy, Tree};
+use homenode_tree::{Cursor, Direction, Header, LeafView, Tree};
 use homenode_txn::{Seen, TxnId, is_tombstone};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -342,67 +342,91 @@ pub struct Reader {
     floors: Vec<u64>,
 }
 
+/// Where the visit of a leaf ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reached {
+    LeafEnd,
+    RangeEnd,
+    /// The caller wants no more.
+    Enough,
+}
+
 impl Reader {
-    /// Calls `each` with every visible row of the range, until it says false.
+    /// Calls `each` with every visible row of the range, in no particular order, until it says false. It sees most rows in their page, under
+    /// the page's shared latch: it must not wait for anything.
     ///
     /// # Errors
     /// Those of reading pages and of `each`; 57014.
-    pub fn scan(&mut self, range: KeyRange, each: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<()> {
-        let mut cursor = self.tree.cursor();
-        cursor.seek(range.lower.as_ref().map(Vec::as_slice), Direction::Forward);
+    pub fn scan(&mut self, range: KeyRange, mut each: impl FnMut(&[u8]) -> Result<bool>) -> Result<()> {
+        let tree = self.tree.clone();
+        let mut from = match &range.lower {
+            Bound::Unbounded => Vec::new(),
+            Bound::Included(key) => key.clone(),
+            Bound::Excluded(key) => [key, &[0][..]].concat(),
+        };
+        let mut next = Vec::new();
         let mut key = Vec::new();
-        let mut row = Vec::new();
-        while let Some(leaf) = cursor.next_leaf(&self.tree).sql()? {
+        let mut unsettled = Vec::new();
+        loop {
             if self.db.txns.slot(self.slot).cancelled() {
                 return Err(Error::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"));
             }
-            let count = leaf.count();
-            if count == 0 {
-                continue;
+            let mut reached = Ok(Reached::LeafEnd);
+            let visited = tree.visit_leaf(&from, &mut next, |leaf| {
+                reached = self.visit(leaf, &range, &mut key, &mut unsettled, &mut each);
+            });
+            let more = visited.sql()?;
+            let reached = reached?;
+            if reached == Reached::Enough {
+                return Ok(());
             }
-            // Ranges begin and end at leaf borders as they were; only a leaf that changed since reaches over them.
-            let inside = self.leaf_is_inside(leaf, count, &range, &mut key);
-            for slot in 0..count {
-                if !inside {
-                    key.clear();
-                    leaf.key(slot, &mut key);
-                    if !range.contains_upper(&key) {
-                        return Ok(());
-                    }
-                    if !range.contains_lower(&key) {
-                        continue;
-                    }
-                }
-                let header = leaf.header(slot);
-                let go_on = if self.is_settled(header.writer) {
-                    is_tombstone(header.writer) || each(leaf.value(slot))?
-                } else {
-                    row.clear();
-                    row.extend_from_slice(leaf.value(slot));
-                    !self.resolve(header, &mut row)? || each(&row)?
-                };
-                if !go_on {
+            // These may have to be followed into undo pages, which is no business to have under a latch.
+            for (header, mut row) in unsettled.drain(..) {
+                if self.resolve(header, &mut row)? && !each(&row)? {
                     return Ok(());
                 }
             }
+            if !more || reached == Reached::RangeEnd {
+                return Ok(());
+            }
+            std::mem::swap(&mut from, &mut next);
         }
-        Ok(())
+    }
+
+    /// The settled rows of one leaf go to `each`, the others into `unsettled`.
+    #[inline]
+    fn visit(
+        &self,
+        leaf: &LeafView<'_>,
+        range: &KeyRange,
+        key: &mut Vec<u8>,
+        unsettled: &mut Vec<(Header, Vec<u8>)>,
+        each: &mut impl FnMut(&[u8]) -> Result<bool>,
+    ) -> Result<Reached> {
+        let inside = match &range.upper {
+            Bound::Unbounded => true,
+            Bound::Included(upper) | Bound::Excluded(upper) => leaf.is_below(upper),
+        };
+        for slot in leaf.slots() {
+            if !inside {
+                leaf.key(slot, key);
+                if !range.contains_upper(key) {
+                    return Ok(Reached::RangeEnd);
+                }
+            }
+            let header = leaf.header(slot);
+            if !self.is_settled(header.writer) {
+                unsettled.push((header, leaf.value(slot).to_vec()));
+            } else if !is_tombstone(header.writer) && !each(leaf.value(slot))? {
+                return Ok(Reached::Enough);
+            }
+        }
+        Ok(Reached::LeafEnd)
     }
 
     /// What was read is durable once the log is flushed to here (see [`Session::note_dependency`]).
     pub fn depends_on(&self) -> u64 {
         self.depends_on
-    }
-
-    fn leaf_is_inside(&self, leaf: &LeafCopy, count: usize, range: &KeyRange, key: &mut Vec<u8>) -> bool {
-        key.clear();
-        leaf.key(0, key);
-        if !range.contains_lower(key) {
-            return false;
-        }
-        key.clear();
-        leaf.key(count - 1, key);
-        range.contains_upper(key)
     }
 
     #[inline]

@@ -41,15 +41,21 @@ impl RowIds {
     }
 
     fn highest(tree: &Tree, lane: usize) -> Result<Option<u64>> {
-        let end = Self::first(lane + 1).to_be_bytes();
+        let (first, end) = (Self::first(lane), Self::first(lane + 1));
         let mut cursor = tree.cursor();
-        cursor.seek(Bound::Excluded(&end), Direction::Backward);
+        cursor.seek(Bound::Excluded(&end.to_be_bytes()), Direction::Backward);
+        let mut key = Vec::new();
         while let Some(leaf) = cursor.next_leaf(tree).sql()? {
-            let Some(last) = leaf.count().checked_sub(1) else { continue };
-            let mut key = Vec::new();
-            leaf.key(last, &mut key);
-            let number = key.try_into().map(u64::from_be_bytes).ok();
-            return Ok(number.filter(|&number| number >= Self::first(lane)));
+            // The leaf comes whole: it may hold rows of the next lane too.
+            for slot in (0..leaf.count()).rev() {
+                key.clear();
+                leaf.key(slot, &mut key);
+                match key.as_slice().try_into().map(u64::from_be_bytes) {
+                    Ok(number) if number >= end => {}
+                    Ok(number) if number >= first => return Ok(Some(number)),
+                    _ => return Ok(None),
+                }
+            }
         }
         Ok(None)
     }

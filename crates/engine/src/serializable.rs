@@ -73,7 +73,7 @@ impl Session {
         let mut cursor = tree.cursor();
         cursor.seek(std::ops::Bound::Included(lower), homenode_tree::Direction::Forward);
         while let Some(leaf) = cursor.next_leaf(tree).sql()? {
-            for slot in 0..leaf.count() {
+            for slot in leaf.slots() {
                 key.clear();
                 leaf.key(slot, &mut key);
                 if upper.is_some_and(|upper| &key[..] > upper) {

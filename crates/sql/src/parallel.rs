@@ -8,7 +8,7 @@ use crate::exec::{Group, HashTable, RawRow, all_hold, context};
 use crate::expr::{Aggregate, Env, Expr};
 use crate::plan::{AggregatePlan, Plan, ScanPlan};
 use homenode_engine::run_parallel;
-use homenode_types::{Error, Result, SqlState, Type, Value, ValueRef};
+use homenode_types::{Error, IntegerColumn, Result, RowLayout, SqlState, Type, Value, ValueRef};
 use std::sync::Arc;
 
 /// Parts per processor, so that a processor that is held up does not hold up the statement.
@@ -25,6 +25,8 @@ enum Part {
 struct Fast {
     kind: FastKind,
     column: usize,
+    /// Where it is in a row; None for count(*).
+    place: Option<IntegerColumn>,
     ty: Type,
     count: u64,
     sum: i128,
@@ -59,9 +61,9 @@ pub(crate) fn aggregate(plan: &Arc<AggregatePlan>, env: &mut Env<'_>, params: &[
             let part = match &fast {
                 Some(fast) => {
                     let mut fast = fast.clone();
-                    reader.scan(range, &mut |row| {
+                    reader.scan(range, |row| {
                         if scan.filter.is_empty() || matches(&scan, row, &params, &mut env)? {
-                            fast.iter_mut().for_each(|call| call.add(scan.table.layout.column(row, call.column)));
+                            fast.iter_mut().for_each(|call| call.add_row(&scan.table.layout, row));
                         }
                         Ok(true)
                     })?;
@@ -70,7 +72,7 @@ pub(crate) fn aggregate(plan: &Arc<AggregatePlan>, env: &mut Env<'_>, params: &[
                 None => {
                     let mut groups = HashTable::default();
                     let mut arguments = Vec::new();
-                    reader.scan(range, &mut |row| {
+                    reader.scan(range, |row| {
                         add_row(&plan, &scan, row, &params, &mut env, &mut groups, &mut arguments)?;
                         Ok(true)
                     })?;
@@ -172,24 +174,36 @@ fn fast_calls(plan: &AggregatePlan, scan: &ScanPlan) -> Option<Vec<Fast>> {
             }
             _ => return None,
         };
-        (kind == FastKind::CountAll || ty.is_integer()).then_some(Fast { kind, column, ty, count: 0, sum: 0, best: None })
+        let place = if kind == FastKind::CountAll { None } else { Some(scan.table.layout.integer_column(column)?) };
+        Some(Fast { kind, column, place, ty, count: 0, sum: 0, best: None })
     });
     calls.collect()
 }
 
 impl Fast {
     #[inline]
-    fn add(&mut self, value: ValueRef<'_>) {
-        if self.kind == FastKind::CountAll {
-            self.count += 1;
-            return;
+    fn add_row(&mut self, layout: &RowLayout, row: &[u8]) {
+        match &self.place {
+            None => self.count += 1,
+            Some(place) => match place.read(row) {
+                Some(Some(number)) => self.add_number(number),
+                Some(None) => {}
+                None => self.add(layout.column(row, self.column)),
+            },
         }
-        let number = match value {
-            ValueRef::Int4(number) => i64::from(number),
-            ValueRef::Int8(number) => number,
-            ValueRef::Int2(number) => i64::from(number),
-            _ => return,
-        };
+    }
+
+    fn add(&mut self, value: ValueRef<'_>) {
+        match value {
+            ValueRef::Int4(number) => self.add_number(i64::from(number)),
+            ValueRef::Int8(number) => self.add_number(number),
+            ValueRef::Int2(number) => self.add_number(i64::from(number)),
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn add_number(&mut self, number: i64) {
         self.count += 1;
         match self.kind {
             FastKind::Sum => self.sum += i128::from(number),
@@ -235,7 +249,7 @@ mod tests {
     use super::*;
 
     fn fast(kind: FastKind, ty: Type) -> Fast {
-        Fast { kind, column: 0, ty, count: 0, sum: 0, best: None }
+        Fast { kind, column: 0, place: None, ty, count: 0, sum: 0, best: None }
     }
 
     #[test]

@@ -129,6 +129,23 @@ impl Tree {
         }
     }
 
+    /// The leaf that `target` leads to, in shared mode.
+    pub(crate) fn latch_leaf_shared(&self, target: impl Route) -> Result<Shared<'_>, TreeError> {
+        for attempt in 0..RETRIES {
+            if let Found::Child(parent, leaf) = self.find_child(target, 1)?
+                && parent.validate()
+            {
+                let latched = self.pool.shared(leaf);
+                // While the parent stands, the page is its child; and from now on it is latched.
+                if parent.validate() {
+                    return Ok(latched?);
+                }
+            }
+            task::spin_hint(attempt);
+        }
+        Ok(self.descend_shared(target, 0)?.0)
+    }
+
     /// The leaf of `key`, exclusively latched.
     pub(crate) fn latch_leaf(&self, key: &[u8]) -> Result<Exclusive<'_>, TreeError> {
         for attempt in 0..RETRIES {

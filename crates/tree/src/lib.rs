@@ -26,6 +26,7 @@ mod op;
 mod smo;
 mod tree;
 mod verify;
+mod visit;
 
 pub use bulk::{BulkLoader, bulk_range};
 pub use cursor::{Cursor, Direction, LeafCopy};
@@ -35,6 +36,7 @@ pub use leaf::LeafMut;
 pub use op::{Diff, KIND_BULK, KIND_SMO, OP_HEADER_BYTES, Op, OpCode, ops};
 pub use tree::{Journal, Tree};
 pub use verify::TreeReport;
+pub use visit::LeafView;
 
 use homenode_pool::PageMut;
 

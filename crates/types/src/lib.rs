@@ -26,7 +26,7 @@ pub use datetime::{format_interval, parse_datetime, parse_interval};
 pub use decimal::{decimal_from_f64, decimal_from_str, decimal_to_f64, divide, round_to_scale};
 pub use error::{Error, ErrorFields, Result, SqlState};
 pub use int_text::{write_i64, write_u64};
-pub use row::RowLayout;
+pub use row::{IntegerColumn, RowLayout};
 pub use rust_decimal::Decimal;
 pub use text_in::{char_limit, text_from_bytes};
 pub use ty::{Category, ColumnType, TYPES, Type, TypeInfo, numeric_typmod};
