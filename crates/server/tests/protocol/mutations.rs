@@ -1,12 +1,10 @@
 //! Does the server survive any bytes? Good conversations, damaged at random, from a fixed seed.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::sync::atomic::Ordering;
 
-use common::{Client, Running, extended, message, query, sync};
+use crate::double::{Client, Running, extended, message, query, sync};
 
 /// Marsaglia's xorshift64: enough to spread damage about, the same on every run.
 struct Random(u64);

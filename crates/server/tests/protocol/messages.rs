@@ -1,12 +1,10 @@
 //! What does a client see of the protocol? Byte for byte, against a double of the database.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::sync::atomic::Ordering;
 
-use common::{Client, Running, extended, message, query, sync};
+use crate::double::{Client, Running, extended, message, query, sync};
 
 #[test]
 fn a_session_begins_and_ends() {
