@@ -371,7 +371,9 @@ impl Connection {
             [] => Prepared::empty(),
             [one] => {
                 self.transactions.check_text(text, &self.tokens[one.clone()])?;
-                Prepared::new(&mut self.context, text, &self.tokens[one.clone()], &declared)?
+                let prepared = self.parsed(text, one.clone(), param_types, &declared)?;
+                self.statements.insert(name.to_string(), prepared);
+                return Ok(());
             }
             _ => {
                 return Err(Error::new(
@@ -382,6 +384,23 @@ impl Connection {
         };
         self.statements.insert(name.to_string(), Arc::new(prepared));
         Ok(())
+    }
+
+    /// The plan of a text with declared parameter types: a client that parses the same text again pays only for a look-up.
+    fn parsed(&mut self, text: &str, range: Range<usize>, oids: &[u32], declared: &[Option<Type>]) -> Result<Arc<Prepared>> {
+        // No statement of a simple query has a NUL in it, so the keys cannot be mistaken for each other.
+        let key: Box<str> = format!("\0{oids:?}{text}").into();
+        let version = self.context.session.definitions_version();
+        if let Some(found) = self.cache.get(&key)
+            && (found.version == version || !found.is_planned())
+        {
+            return Ok(found.clone());
+        }
+        let prepared = Arc::new(Prepared::new(&mut self.context, text, &self.tokens[range], declared)?);
+        if text.len() <= MAX_CACHED_BYTES {
+            self.remember(key, &prepared);
+        }
+        Ok(prepared)
     }
 
     /// The caller has refused a message of the extended protocol: the open transaction has failed.
