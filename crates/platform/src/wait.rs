@@ -105,8 +105,12 @@ static SHARD: [CachePadded<[Cell; EVENTS]>; SHARDS] = [const {
 
 /// Counts one wait of `waited_ns` nanoseconds for `event` in the shard chosen by `lane_hint`.
 ///
-/// Called at the end of a wait only, so it is never on a path that did not already sleep.
+/// Called at the end of a wait only, so it is never on a path that did not already sleep. A thread that has nothing to do
+/// ([`WaitEvent::None`]) waits for nothing.
 pub fn record(lane_hint: usize, event: WaitEvent, waited_ns: u64) {
+    if event == WaitEvent::None {
+        return;
+    }
     let cell = &SHARD[lane_hint % SHARDS][event as usize];
     cell.count.fetch_add(1, Relaxed);
     cell.total_ns.fetch_add(waited_ns, Relaxed);
