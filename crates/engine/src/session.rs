@@ -224,6 +224,16 @@ impl Session {
         }
     }
 
+    /// Forgets a cancel that came too late for the statement before, as the next one begins. A server that goes down is not forgotten.
+    pub fn forget_cancel(&mut self) {
+        let slot = self.db.txns.slot(self.slot);
+        slot.clear_cancel();
+        // In this order: whoever stops the sessions sets `stopping` before the cancel.
+        if self.db.stopping() {
+            slot.cancel();
+        }
+    }
+
     /// Asks whether the statement has been cancelled or the server is going down; long loops call it now and then.
     ///
     /// # Errors
