@@ -134,7 +134,17 @@ fn names_damage(text: &str, file: &str) -> bool {
     };
     text.contains(what)
         && [
-            "damage", "corrupt", "checksum", "missing", "short", "truncat", "not a", "no such", "ends", "invalid",
+            "damage",
+            "corrupt",
+            "checksum",
+            "missing",
+            "short",
+            "truncat",
+            "not a",
+            "no such",
+            "ends",
+            "format version",
+            "invalid",
             "beyond",
         ]
         .iter()
@@ -177,8 +187,9 @@ fn a_folder_that_cannot_be_made() {
     let file = folder.path().join("file");
     fs::write(&file, "not a folder").unwrap();
     if !common::is_postgres() {
-        let refusal = Server::open(&file.join("data"), Settings::default()).err().expect("a folder inside a file");
-        assert!(!refusal.status.success() && refusal.output.contains("file"), "{}", refusal.output);
+        let mut command = Command::new(common::binary());
+        let done = run(command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(file.join("data")), "");
+        assert!(!done.status.success() && done.stderr.contains("file"), "{done:?}");
     }
     // A folder of something else is left as it is.
     let other = folder.path().join("other");

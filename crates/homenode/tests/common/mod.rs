@@ -131,6 +131,11 @@ fn free_port() -> u16 {
     }
 }
 
+/// The program under test.
+pub fn binary() -> PathBuf {
+    std::env::var_os("HOMENODE_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_homenode").into(), PathBuf::from)
+}
+
 /// How to start a server.
 #[derive(Clone, Default)]
 pub struct Settings {
@@ -197,8 +202,7 @@ impl Server {
     /// Starts a server in `data` and doesn't wait for it.
     pub fn launch(data: &Path, settings: Settings) -> Server {
         let port = free_port();
-        let binary =
-            std::env::var_os("HOMENODE_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_homenode").into(), PathBuf::from);
+        let binary = binary();
         let output = data.with_extension("output");
         let sink = File::options().create(true).append(true).open(&output).unwrap();
         let child = Command::new(&binary)
