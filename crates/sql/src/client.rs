@@ -85,7 +85,10 @@ impl Client {
         let failed = self.connection.transaction_status() == b'E';
         self.execute("COMMIT", &[])?;
         if failed {
-            return Err(Error::new(SqlState::IN_FAILED_SQL_TRANSACTION, "the transaction had failed and is rolled back"));
+            return Err(Error::new(
+                SqlState::IN_FAILED_SQL_TRANSACTION,
+                "the transaction had failed and is rolled back",
+            ));
         }
         Ok(())
     }
@@ -125,7 +128,8 @@ impl Connection {
         }
         cache.insert(sql.to_string(), prepared.clone());
         if params.len() != prepared.params.len() {
-            let message = format!("the statement has {} parameters, {} were given", prepared.params.len(), params.len());
+            let message =
+                format!("the statement has {} parameters, {} were given", prepared.params.len(), params.len());
             return Err(Error::new(SqlState::PROTOCOL_VIOLATION, message));
         }
         let values = params

@@ -65,7 +65,7 @@ pub struct Connection {
     lifted: Lifted,
     /// Statements of a simple query that are still to run.
     queue: VecDeque<Queued>,
-    copy: Option<CopyIn>,
+    copy: Option<Box<CopyIn>>,
     /// The copy came by the extended protocol: Sync ends it, not the end of the queue.
     copy_extended: bool,
 }
@@ -171,8 +171,11 @@ impl Connection {
                     crate::parse::parse(text, &self.tokens[range.clone()])?;
                 }
                 let text: Arc<str> = text.into();
-                let bytes = |range: Range<usize>| self.tokens[range.start].start as usize..self.tokens[range.end - 1].end as usize;
-                self.queue = ranges.into_iter().map(|range| Queued { text: text.clone(), range: bytes(range) }).collect();
+                let bytes = |range: Range<usize>| {
+                    self.tokens[range.start].start as usize..self.tokens[range.end - 1].end as usize
+                };
+                self.queue =
+                    ranges.into_iter().map(|range| Queued { text: text.clone(), range: bytes(range) }).collect();
                 self.run_queue(out)
             }
         }
@@ -231,7 +234,9 @@ impl Connection {
     fn look_up(&mut self, text: &str, range: Range<usize>) -> Result<(Arc<Prepared>, Vec<Value>)> {
         let tokens = &self.tokens[range];
         let lifted = lift(text, tokens, &mut self.lifted);
-        let (Some(first), Some(last)) = (tokens.first(), tokens.last()) else { return Err(Error::internal("no tokens")) };
+        let (Some(first), Some(last)) = (tokens.first(), tokens.last()) else {
+            return Err(Error::internal("no tokens"));
+        };
         let whole = &text[first.start as usize..last.end as usize];
         let key = if lifted { self.lifted.key.as_str() } else { whole };
         let version = self.context.session.definitions_version();
@@ -330,8 +335,8 @@ impl Connection {
         let context = &mut self.context;
         context.statement_us = homenode_platform::clock::unix_time_us();
         let timeout_ms = self.transactions.statement_timeout_ms(&context.settings);
-        context.deadline_ns =
-            (timeout_ms > 0).then(|| homenode_platform::clock::now_ns() + timeout_ms * 1_000_000);
+        context.deadline_ns = (timeout_ms > 0).then(|| homenode_platform::clock::now_ns() + timeout_ms * 1_000_000);
+        context.session.forget_cancel();
         self.transactions.check_allowed(prepared)?;
         self.transactions.ensure(context, prepared)?;
         let shared = context.session.shared();
@@ -364,7 +369,9 @@ impl Connection {
             .iter()
             .map(|oid| match oid {
                 0 => Ok(None),
-                oid => Type::from_oid(*oid).map(Some).ok_or_else(|| Error::unsupported(format!("parameter type with OID {oid}"))),
+                oid => Type::from_oid(*oid)
+                    .map(Some)
+                    .ok_or_else(|| Error::unsupported(format!("parameter type with OID {oid}"))),
             })
             .collect::<Result<Vec<_>>>()?;
         let prepared = match &ranges[..] {
@@ -387,7 +394,13 @@ impl Connection {
     }
 
     /// The plan of a text with declared parameter types: a client that parses the same text again pays only for a look-up.
-    fn parsed(&mut self, text: &str, range: Range<usize>, oids: &[u32], declared: &[Option<Type>]) -> Result<Arc<Prepared>> {
+    fn parsed(
+        &mut self,
+        text: &str,
+        range: Range<usize>,
+        oids: &[u32],
+        declared: &[Option<Type>],
+    ) -> Result<Arc<Prepared>> {
         // No statement of a simple query has a NUL in it, so the keys cannot be mistaken for each other.
         let key: Box<str> = format!("\0{oids:?}{text}").into();
         let version = self.context.session.definitions_version();
@@ -461,7 +474,9 @@ impl Connection {
     /// Result columns, those of EXECUTE and FETCH looked up.
     fn fields_of(&self, prepared: &Prepared) -> Option<Vec<wire::Field>> {
         match &prepared.compiled {
-            Compiled::Utility(Utility::Execute { name, .. }) => self.statements.get(name).and_then(|other| other.fields.clone()),
+            Compiled::Utility(Utility::Execute { name, .. }) => {
+                self.statements.get(name).and_then(|other| other.fields.clone())
+            }
             Compiled::Utility(Utility::Fetch { name, moving: false, .. }) => {
                 self.portals.get(name).and_then(|portal| portal.prepared.fields.clone())
             }
@@ -740,7 +755,9 @@ fn typed_values(lifted: &Lifted, used: bool, types: &[Type]) -> Option<Vec<Value
     let mut values = Vec::with_capacity(types.len());
     for ((value, literal), wanted) in lifted.values.iter().zip(&lifted.types).zip(types) {
         values.push(match (value, literal) {
-            (Value::Text(text), Type::Unknown) if !wanted.is_text() => Value::parse_text(text, (*wanted).into()).ok()?,
+            (Value::Text(text), Type::Unknown) if !wanted.is_text() => {
+                Value::parse_text(text, (*wanted).into()).ok()?
+            }
             _ => value.clone(),
         });
     }

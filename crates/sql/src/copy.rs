@@ -61,6 +61,7 @@ impl CopyIn {
 
     /// Takes a CopyData message: any number of lines, not necessarily whole ones.
     pub fn data(&mut self, context: &mut Context, data: &[u8]) -> Result<()> {
+        context.check_interrupt()?;
         let mut joined = std::mem::take(&mut self.rest);
         if joined.is_empty() {
             let used = self.lines(context, data)?;
@@ -132,7 +133,8 @@ impl CopyIn {
             context.check_interrupt()?;
         }
         let mut values = std::mem::take(&mut self.values);
-        let parsed = if self.options.csv { self.csv_line(line, &mut values) } else { self.text_line(line, &mut values) };
+        let parsed =
+            if self.options.csv { self.csv_line(line, &mut values) } else { self.text_line(line, &mut values) };
         let stored = parsed.and_then(|()| {
             for (value, default) in values.iter_mut().zip(&self.defaults) {
                 if let Some(default) = default {
@@ -335,13 +337,15 @@ pub(crate) fn copy_out(
                 columns.iter().map(|column| homenode_engine::quote_name(column)).collect::<Vec<_>>().join(", ")
             };
             let table = ddl::table_named(context, name)?;
-            let (schema, table) = (homenode_engine::quote_name(&table.schema), homenode_engine::quote_name(&table.name));
+            let (schema, table) =
+                (homenode_engine::quote_name(&table.schema), homenode_engine::quote_name(&table.name));
             query(context, &format!("SELECT {list} FROM {schema}.{table}"))?
         }
     };
     wire::copy_response(out.buffer(), b'H', plan.fields.len());
     if options.header {
-        let names: Vec<Option<Vec<u8>>> = plan.fields.iter().map(|field| Some(field.name.clone().into_bytes())).collect();
+        let names: Vec<Option<Vec<u8>>> =
+            plan.fields.iter().map(|field| Some(field.name.clone().into_bytes())).collect();
         write_line(&names, options, out.buffer());
     }
     let mut running = Running::new(plan.clone());

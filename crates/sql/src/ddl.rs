@@ -30,7 +30,9 @@ pub(crate) fn define(context: &mut Context, tree: &Statement) -> Result<Tag> {
             create_table(context, create)
         }
         ast::Statement::CreateIndex(create) => create_index(context, create),
-        ast::Statement::AlterTable { name, if_exists, operations, .. } => alter_table(context, name, *if_exists, operations),
+        ast::Statement::AlterTable { name, if_exists, operations, .. } => {
+            alter_table(context, name, *if_exists, operations)
+        }
         _ => Err(Error::unsupported("this definition")),
     }
 }
@@ -133,7 +135,8 @@ fn create_table_as(context: &mut Context, schema: String, name: String, query: &
             serial: false,
         })
         .collect();
-    let table = context.session.create_table(TableSpec { schema, name, columns, primary_key: None, uniques: Vec::new() })?;
+    let table =
+        context.session.create_table(TableSpec { schema, name, columns, primary_key: None, uniques: Vec::new() })?;
     let mut copy = context.session.copy_begin(&table)?;
     let mut running = Running::new(plan);
     running.open(&mut context.env(), &[])?;
@@ -201,7 +204,9 @@ fn column_spec(
             ast::ColumnOption::Null => {}
             ast::ColumnOption::NotNull => spec.not_null = true,
             ast::ColumnOption::Default(tree) => spec.default = Some(checked_default(context, tree, ty)?),
-            ast::ColumnOption::Unique { is_primary: true, .. } => set_primary_key(constraints, name, vec![place], table)?,
+            ast::ColumnOption::Unique { is_primary: true, .. } => {
+                set_primary_key(constraints, name, vec![place], table)?
+            }
             ast::ColumnOption::Unique { is_primary: false, .. } => constraints.uniques.push((name, vec![place])),
             ast::ColumnOption::Generated { generated_as, generation_expr: None, .. } => {
                 spec.identity = Some(match generated_as {
@@ -261,7 +266,12 @@ fn checked_default(context: &mut Context, tree: &ast::Expr, ty: ColumnType) -> R
     Ok(tree.to_string())
 }
 
-fn set_primary_key(constraints: &mut Constraints, name: Option<String>, columns: Vec<usize>, table: &str) -> Result<()> {
+fn set_primary_key(
+    constraints: &mut Constraints,
+    name: Option<String>,
+    columns: Vec<usize>,
+    table: &str,
+) -> Result<()> {
     if constraints.primary_key.is_some() {
         let message = format!("multiple primary keys for table \"{table}\" are not allowed");
         return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, message));
@@ -311,7 +321,9 @@ fn key_places(columns: &[ast::IndexColumn], place: &dyn Fn(&str) -> Result<usize
         if order.options.asc == Some(false) || order.options.nulls_first == Some(true) {
             return Err(Error::unsupported("an index in descending order (an ascending one is read both ways)"));
         }
-        let ast::Expr::Identifier(ident) = &order.expr else { return Err(Error::unsupported("an index on an expression")) };
+        let ast::Expr::Identifier(ident) = &order.expr else {
+            return Err(Error::unsupported("an index on an expression"));
+        };
         let found = place(&folded(ident))?;
         if places.contains(&found) {
             let message = format!("column \"{}\" appears twice in a key", folded(ident));
@@ -441,7 +453,12 @@ fn add_constraint(context: &mut Context, table: &Arc<Table>, constraint: &ast::T
     }
 }
 
-fn add_column(context: &mut Context, table: &Arc<Table>, definition: &ast::ColumnDef, if_not_exists: bool) -> Result<()> {
+fn add_column(
+    context: &mut Context,
+    table: &Arc<Table>,
+    definition: &ast::ColumnDef,
+    if_not_exists: bool,
+) -> Result<()> {
     let name = folded(&definition.name);
     if table.column_index(&name).is_some() {
         let message = format!("column \"{name}\" of relation \"{}\" already exists", table.name);
@@ -466,7 +483,12 @@ fn add_column(context: &mut Context, table: &Arc<Table>, definition: &ast::Colum
     Ok(())
 }
 
-fn alter_column(context: &mut Context, table: &Arc<Table>, name: &str, change: &ast::AlterColumnOperation) -> Result<()> {
+fn alter_column(
+    context: &mut Context,
+    table: &Arc<Table>,
+    name: &str,
+    change: &ast::AlterColumnOperation,
+) -> Result<()> {
     let place = table.column_index(name).ok_or_else(|| {
         let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name);
         Error::new(SqlState::UNDEFINED_COLUMN, message)
@@ -538,7 +560,11 @@ pub(crate) fn drop_objects(context: &mut Context, kind: ObjectKind, names: &[Nam
                 None => false,
             },
             ObjectKind::Sequence => {
-                let found = context.session.definitions().sequence(schema, &name.name).map(|sequence| (sequence.oid, sequence.owner));
+                let found = context
+                    .session
+                    .definitions()
+                    .sequence(schema, &name.name)
+                    .map(|sequence| (sequence.oid, sequence.owner));
                 match found {
                     Some((_, Some(_))) => return Err(in_use(&name.name)),
                     Some((oid, None)) => context.session.drop_sequence(oid).map(|()| true)?,
@@ -605,7 +631,12 @@ fn missing(context: &mut Context, kind: ObjectKind, name: &Name, if_exists: bool
 }
 
 /// CREATE SEQUENCE.
-pub(crate) fn create_sequence(context: &mut Context, name: &Name, if_not_exists: bool, options: &SequenceOptions) -> Result<Tag> {
+pub(crate) fn create_sequence(
+    context: &mut Context,
+    name: &Name,
+    if_not_exists: bool,
+    options: &SequenceOptions,
+) -> Result<Tag> {
     let schema = name.schema.clone().unwrap_or_else(|| PUBLIC.into());
     check_schema(&schema)?;
     if if_not_exists && context.session.definitions().oid(&schema, &name.name).is_some() {
@@ -646,7 +677,12 @@ pub(crate) fn create_sequence(context: &mut Context, name: &Name, if_not_exists:
 }
 
 /// ALTER SEQUENCE: RESTART only.
-pub(crate) fn alter_sequence(context: &mut Context, name: &Name, if_exists: bool, options: &SequenceOptions) -> Result<Tag> {
+pub(crate) fn alter_sequence(
+    context: &mut Context,
+    name: &Name,
+    if_exists: bool,
+    options: &SequenceOptions,
+) -> Result<Tag> {
     let schema = name.schema.as_deref().unwrap_or(PUBLIC);
     let found = context.session.definitions().sequence(schema, &name.name).cloned();
     let Some(sequence) = found else {

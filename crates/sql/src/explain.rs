@@ -72,7 +72,11 @@ impl Connection {
             json(&shown, options, 4, &mut text);
             if let Some((ns, rows)) = measured {
                 text.push_str(&format!(",\n    \"Actual Rows\": {rows}"));
-                text.push_str(&format!(",\n    \"Planning Time\": {:.3},\n    \"Execution Time\": {:.3}", ms(planned_ns), ms(ns)));
+                text.push_str(&format!(
+                    ",\n    \"Planning Time\": {:.3},\n    \"Execution Time\": {:.3}",
+                    ms(planned_ns),
+                    ms(ns)
+                ));
             }
             text.push_str("\n  }\n]");
             return Ok(vec![text]);
@@ -160,12 +164,16 @@ fn show_scan(scan: &ScanPlan) -> Shown {
     let (title, condition) = match &scan.access {
         Access::Full { reverse } => (format!("Seq Scan{} on {what}", way(*reverse)), None),
         Access::Point { index, keys } => {
-            let parts = keys.iter().enumerate().map(|(place, key)| format!("({} = {})", column(*index, place), value(key)));
+            let parts =
+                keys.iter().enumerate().map(|(place, key)| format!("({} = {})", column(*index, place), value(key)));
             (format!("Index Scan using {} on {what}", key_name(*index)), Some(parts.collect::<Vec<_>>().join(" AND ")))
         }
         Access::Range { index, equal, lower, upper, reverse } => {
-            let mut parts: Vec<String> =
-                equal.iter().enumerate().map(|(place, key)| format!("({} = {})", column(*index, place), value(key))).collect();
+            let mut parts: Vec<String> = equal
+                .iter()
+                .enumerate()
+                .map(|(place, key)| format!("({} = {})", column(*index, place), value(key)))
+                .collect();
             let next = column(*index, equal.len());
             let end = |end: &End, sign: &str| {
                 let sign = if end.inclusive { format!("{sign}=") } else { sign.to_string() };
@@ -206,7 +214,9 @@ fn show(plan: &Plan) -> Shown {
         Plan::Once => leaf("Result", 1.0),
         Plan::Values(_) => leaf("Values Scan on \"*VALUES*\"", rows),
         Plan::Scan(scan) => show_scan(scan),
-        Plan::Virtual(scan) => node(&format!("System Scan on {}", named(scan.table.name, &scan.alias)), filter(&scan.filter), Vec::new()),
+        Plan::Virtual(scan) => {
+            node(&format!("System Scan on {}", named(scan.table.name, &scan.alias)), filter(&scan.filter), Vec::new())
+        }
         Plan::Series(series) => node(&format!("Function Scan on {}", series.alias), filter(&series.filter), Vec::new()),
         Plan::Derived(derived) => {
             let title = if derived.shared.is_some() { "CTE Scan on" } else { "Subquery Scan on" };
@@ -214,7 +224,11 @@ fn show(plan: &Plan) -> Shown {
         }
         Plan::NestedLoop(join) => {
             let title = if join.kind == JoinKind::Left { "Nested Loop Left Join" } else { "Nested Loop" };
-            let details = if join.conditions.is_empty() { Vec::new() } else { vec![("Join Filter", conditions(&join.conditions))] };
+            let details = if join.conditions.is_empty() {
+                Vec::new()
+            } else {
+                vec![("Join Filter", conditions(&join.conditions))]
+            };
             node(title, details, vec![show(&join.left), show(&join.right)])
         }
         Plan::HashJoin(join) => {
@@ -224,13 +238,21 @@ fn show(plan: &Plan) -> Shown {
                 JoinKind::Full => "Hash Full Join",
             };
             let names = |register: usize| format!("#{register}");
-            let keys: Vec<String> =
-                join.keys.iter().map(|(left, right)| format!("({} = {})", left.describe(&names), right.describe(&names))).collect();
+            let keys: Vec<String> = join
+                .keys
+                .iter()
+                .map(|(left, right)| format!("({} = {})", left.describe(&names), right.describe(&names)))
+                .collect();
             let mut details = vec![("Hash Cond", keys.join(" AND "))];
             if !join.conditions.is_empty() {
                 details.push(("Join Filter", conditions(&join.conditions)));
             }
-            let hash = Shown { title: "Hash".into(), rows: join.right.rows(), details: Vec::new(), children: vec![show(&join.right)] };
+            let hash = Shown {
+                title: "Hash".into(),
+                rows: join.right.rows(),
+                details: Vec::new(),
+                children: vec![show(&join.right)],
+            };
             node(title, details, vec![show(&join.left), hash])
         }
         Plan::Materialize(kept) => node("Materialize", Vec::new(), vec![show(&kept.input)]),
@@ -260,9 +282,11 @@ fn show(plan: &Plan) -> Shown {
             node(title, vec![("Sort Key", keys.join(", "))], vec![show(&sort.input)])
         }
         Plan::Limit(limit) => node("Limit", Vec::new(), vec![show(&limit.input)]),
-        Plan::Distinct(distinct) => {
-            node(if distinct.sorted { "Unique" } else { "HashAggregate (distinct)" }, Vec::new(), vec![show(&distinct.input)])
-        }
+        Plan::Distinct(distinct) => node(
+            if distinct.sorted { "Unique" } else { "HashAggregate (distinct)" },
+            Vec::new(),
+            vec![show(&distinct.input)],
+        ),
         Plan::SetOperation(set) => {
             let title = match (set.kind, set.all) {
                 (SetKind::Union, true) => "Append",

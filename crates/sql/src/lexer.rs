@@ -76,7 +76,10 @@ fn unterminated(what: &str, source: &str, at: usize) -> Error {
 pub fn lex(source: &str, tokens: &mut Vec<Token>) -> Result<()> {
     tokens.clear();
     if source.len() > MAX_TEXT_BYTES {
-        return Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, format!("statement text of {} bytes is too long", source.len())));
+        return Err(Error::new(
+            SqlState::PROGRAM_LIMIT_EXCEEDED,
+            format!("statement text of {} bytes is too long", source.len()),
+        ));
     }
     let bytes = source.as_bytes();
     let mut at = 0;
@@ -155,9 +158,8 @@ fn token(source: &str, at: usize) -> Result<(Kind, usize)> {
             let length = bytes[at..].iter().take_while(|&&b| is_word_byte(b)).count();
             Ok((Kind::Word, at + length))
         }
-        b'+' | b'-' | b'*' | b'/' | b'<' | b'>' | b'=' | b'~' | b'!' | b'@' | b'#' | b'%' | b'^' | b'&' | b'|' | b'`' | b'?' => {
-            Ok((Kind::Operator, operator_end(bytes, at)))
-        }
+        b'+' | b'-' | b'*' | b'/' | b'<' | b'>' | b'=' | b'~' | b'!' | b'@' | b'#' | b'%' | b'^' | b'&' | b'|'
+        | b'`' | b'?' => Ok((Kind::Operator, operator_end(bytes, at))),
         _ => Ok((Kind::Punct, at + source[at..].chars().next().map_or(1, char::len_utf8))),
     }
 }
@@ -266,11 +268,7 @@ pub fn check_depth(source: &str, tokens: &[Token]) -> Result<()> {
                 levels.push(1);
                 total += 1;
             }
-            (Kind::Punct, ")" | "]") => {
-                if levels.len() > 1 {
-                    total -= levels.pop().unwrap_or(0);
-                }
-            }
+            (Kind::Punct, ")" | "]") if levels.len() > 1 => total -= levels.pop().unwrap_or(0),
             (Kind::Punct, ",") => {
                 if let Some(level) = levels.last_mut() {
                     let base = u32::from(*level > 0);
@@ -367,10 +365,14 @@ mod tests {
 
     #[test]
     fn tokens_follow_postgresqls_rules() {
-        assert_eq!(words("select 'it''s', \"A b\" -- c\n /* x /* y */ */ , $1::int"), [
-            "select", "'it''s'", ",", "\"A b\"", ",", "$1", "::", "int"
-        ]);
-        assert_eq!(words("a=-1 b<>2.5e3 c.d $q$x;y$q$"), ["a", "=", "-", "1", "b", "<>", "2.5e3", "c", ".", "d", "$q$x;y$q$"]);
+        assert_eq!(
+            words("select 'it''s', \"A b\" -- c\n /* x /* y */ */ , $1::int"),
+            ["select", "'it''s'", ",", "\"A b\"", ",", "$1", "::", "int"]
+        );
+        assert_eq!(
+            words("a=-1 b<>2.5e3 c.d $q$x;y$q$"),
+            ["a", "=", "-", "1", "b", "<>", "2.5e3", "c", ".", "d", "$q$x;y$q$"]
+        );
         assert_eq!(words("E'a\\'b' 1.5.x"), ["E'a\\'b'", "1.5", ".", "x"]);
     }
 

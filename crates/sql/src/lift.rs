@@ -126,7 +126,8 @@ fn next_region(word: &str, index: usize, depth: u32, insert: bool, region: Regio
     if is("where") || (is("set") && depth == 0) {
         return Some(if insert { Region::Keep } else { Region::Operators });
     }
-    let ends = ["group", "order", "having", "limit", "offset", "fetch", "for", "returning", "window", "on", "from", "join"];
+    let ends =
+        ["group", "order", "having", "limit", "offset", "fetch", "for", "returning", "window", "on", "from", "join"];
     if ends.iter().any(|keyword| is(keyword)) {
         return Some(Region::Keep);
     }
@@ -158,7 +159,9 @@ fn liftable(source: &str, tokens: &[Token], index: usize, region: Region, items:
             // A signed item of a list: `(-5, 3)`; or arithmetic in an expression.
             region == Region::Operators || items
         }
-        Kind::Word => region == Region::Operators && (previous.is_word(source, "between") || previous.is_word(source, "and")),
+        Kind::Word => {
+            region == Region::Operators && (previous.is_word(source, "between") || previous.is_word(source, "and"))
+        }
         Kind::Punct => items && (text == "(" || text == ","),
         _ => false,
     }

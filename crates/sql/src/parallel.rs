@@ -43,7 +43,11 @@ enum FastKind {
 }
 
 /// Runs an aggregate in parallel; `None` when the settings or the statement say no.
-pub(crate) fn aggregate(plan: &Arc<AggregatePlan>, env: &mut Env<'_>, params: &[Value]) -> Result<Option<Vec<Vec<Value>>>> {
+pub(crate) fn aggregate(
+    plan: &Arc<AggregatePlan>,
+    env: &mut Env<'_>,
+    params: &[Value],
+) -> Result<Option<Vec<Vec<Value>>>> {
     let Plan::Scan(scan) = &plan.input else { return Ok(None) };
     let context = context(env);
     if !context.settings.is_on("enable_parallel") || context.settings.get("max_parallel_workers_per_gather")? == "0" {
@@ -231,9 +235,10 @@ impl Fast {
                 let sum = homenode_types::Decimal::try_from_i128_with_scale(self.sum, 0);
                 Value::Numeric(sum.map_err(|_| Error::out_of_range("numeric"))?)
             }
-            FastKind::Sum => Value::Int8(i64::try_from(self.sum).map_err(|_| {
-                Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "bigint out of range")
-            })?),
+            FastKind::Sum => Value::Int8(
+                i64::try_from(self.sum)
+                    .map_err(|_| Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "bigint out of range"))?,
+            ),
             FastKind::Min | FastKind::Max => match (self.best, self.ty) {
                 (None, _) => Value::Null,
                 (Some(number), Type::Int2) => Value::Int2(number as i16),

@@ -15,6 +15,7 @@ const RECURSION_LIMIT: usize = 50;
 
 /// One parsed statement.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "one for each prepared statement")]
 pub enum Statement {
     /// SELECT, VALUES, TABLE, WITH.
     Query(Box<ast::Query>),
@@ -102,13 +103,16 @@ fn position_of(error: ParserError, source: &str, tokens: &[Token], start: usize)
         ParserError::RecursionLimitExceeded => return lexer::too_deep(),
         ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
     };
-    let Some(offset) = line_and_column(&message).and_then(|(line, column)| offset_of(&source[start..], line, column)) else {
+    let Some(offset) = line_and_column(&message).and_then(|(line, column)| offset_of(&source[start..], line, column))
+    else {
         return at_end(source, tokens);
     };
     let at = start + offset;
     match tokens.iter().find(|token| (token.start as usize..token.end as usize).contains(&at)) {
-        Some(token) => Error::new(SqlState::SYNTAX_ERROR, format!("syntax error at or near \"{}\"", token.text(source)))
-            .with_position(characters(source, token.start as usize)),
+        Some(token) => {
+            Error::new(SqlState::SYNTAX_ERROR, format!("syntax error at or near \"{}\"", token.text(source)))
+                .with_position(characters(source, token.start as usize))
+        }
         None => at_end(source, tokens),
     }
 }
@@ -199,6 +203,9 @@ mod tests {
 
     #[test]
     fn unlogged_is_taken_off() {
-        assert!(matches!(of("create unlogged table t (a int)"), Ok(Statement::Define(_, Definition { unlogged: true }))));
+        assert!(matches!(
+            of("create unlogged table t (a int)"),
+            Ok(Statement::Define(_, Definition { unlogged: true }))
+        ));
     }
 }

@@ -389,7 +389,13 @@ impl Plan {
             Plan::Once => 1.0,
             Plan::Values(plan) => plan.rows.len() as f64,
             Plan::Scan(plan) => plan.rows,
-            Plan::Virtual(plan) => if plan.lookup.is_some() { 5.0 } else { 100.0 },
+            Plan::Virtual(plan) => {
+                if plan.lookup.is_some() {
+                    5.0
+                } else {
+                    100.0
+                }
+            }
             Plan::Series(_) => 1000.0,
             Plan::Derived(plan) => plan.query.input.rows() * selectivity(&plan.filter),
             Plan::NestedLoop(plan) => {

@@ -7,8 +7,8 @@
 use crate::bind::{Relation, Source, Tree};
 use crate::expr::{AggregateCall, Bound, CmpOp, Expr, Volatility};
 use crate::plan::{
-    Access, DerivedPlan, End, FilterPlan, HashJoinPlan, JoinKind, LoopPlan, MaterializePlan, Plan, ScanPlan, SeriesPlan,
-    VirtualPlan, selectivity,
+    Access, DerivedPlan, End, FilterPlan, HashJoinPlan, JoinKind, LoopPlan, MaterializePlan, Plan, ScanPlan,
+    SeriesPlan, VirtualPlan, selectivity,
 };
 use homenode_engine::Table;
 use homenode_types::{Error, Result, SqlState};
@@ -102,7 +102,9 @@ impl Planner<'_> {
 
     fn mark_arguments(&mut self, number: usize) {
         let mut registers = Vec::new();
-        visit_arguments(&self.relations[number].source, &mut |expr| expr.visit_columns(&mut |register| registers.push(register)));
+        visit_arguments(&self.relations[number].source, &mut |expr| {
+            expr.visit_columns(&mut |register| registers.push(register))
+        });
         for register in registers {
             if let Some(flag) = self.needed.get_mut(register) {
                 *flag = true;
@@ -147,7 +149,12 @@ impl Planner<'_> {
         for (number, relation) in self.relations.iter().enumerate() {
             if mask >> number & 1 == 1 {
                 ranges.push(relation.registers());
-                ranges.extend(self.keys.iter().filter(|(owner, _)| *owner == number).map(|(_, register)| *register..*register + 1));
+                ranges.extend(
+                    self.keys
+                        .iter()
+                        .filter(|(owner, _)| *owner == number)
+                        .map(|(_, register)| *register..*register + 1),
+                );
             }
         }
         ranges
@@ -208,15 +215,20 @@ impl Planner<'_> {
             Tree::Leaf(number) => match &self.relations[*number].source {
                 Source::Table(table) => {
                     let own = 1 << number;
-                    let usable: Vec<Expr> =
-                        conditions.iter().filter(|condition| self.mask(condition) & !(own | done) == 0).cloned().collect();
+                    let usable: Vec<Expr> = conditions
+                        .iter()
+                        .filter(|condition| self.mask(condition) & !(own | done) == 0)
+                        .cloned()
+                        .collect();
                     self.access(*number, table, &usable, done).rows
                 }
                 Source::Virtual(_) => 100.0,
                 Source::Derived { query, .. } => query.input.rows(),
                 Source::Series { .. } => 1000.0,
             },
-            Tree::Inner(left, ..) | Tree::Left(left, ..) | Tree::Full(left, ..) => self.size(left, &[], done).max(1000.0),
+            Tree::Inner(left, ..) | Tree::Left(left, ..) | Tree::Full(left, ..) => {
+                self.size(left, &[], done).max(1000.0)
+            }
         }
     }
 
@@ -272,7 +284,8 @@ impl Planner<'_> {
                     "FULL JOIN is only supported with merge-joinable or hash-joinable join conditions",
                 ));
             }
-            let right = Plan::Materialize(Arc::new(MaterializePlan { input: right, registers: right_registers.clone() }));
+            let right =
+                Plan::Materialize(Arc::new(MaterializePlan { input: right, registers: right_registers.clone() }));
             let plan = LoopPlan { left, right, kind, conditions: both, right_registers };
             return Ok(Plan::NestedLoop(Arc::new(plan)));
         }
@@ -294,9 +307,9 @@ impl Planner<'_> {
                 let size = table.pages_estimate() as f64 * ROWS_PER_PAGE;
                 found && left.rows() * access.rows < size.max(100.0)
             }
-            Source::Virtual(_) => {
-                conditions.iter().any(|condition| self.column_condition(*number, condition, placed).is_some_and(|(_, op, _)| op == CmpOp::Eq))
-            }
+            Source::Virtual(_) => conditions.iter().any(|condition| {
+                self.column_condition(*number, condition, placed).is_some_and(|(_, op, _)| op == CmpOp::Eq)
+            }),
             _ => false,
         }
     }
@@ -317,7 +330,12 @@ impl Planner<'_> {
     }
 
     /// `column op value` of relation `number`, the value known from placed relations alone.
-    fn column_condition<'e>(&self, number: usize, condition: &'e Expr, placed: Mask) -> Option<(usize, CmpOp, &'e Expr)> {
+    fn column_condition<'e>(
+        &self,
+        number: usize,
+        condition: &'e Expr,
+        placed: Mask,
+    ) -> Option<(usize, CmpOp, &'e Expr)> {
         let (op, a, b) = as_comparison(condition)?;
         let relation = &self.relations[number];
         let own = |expr: &Expr| match expr {
@@ -346,7 +364,9 @@ impl Planner<'_> {
                 let table = table.clone();
                 return Ok(self.scan(number, table, conditions, placed, only));
             }
-            Source::Virtual(table) => Plan::Virtual(Arc::new(VirtualPlan { table, alias, base, filter: conditions, lookup })),
+            Source::Virtual(table) => {
+                Plan::Virtual(Arc::new(VirtualPlan { table, alias, base, filter: conditions, lookup }))
+            }
             Source::Derived { query, outer, shared } => Plan::Derived(Arc::new(DerivedPlan {
                 base,
                 query: query.clone(),
@@ -355,9 +375,13 @@ impl Planner<'_> {
                 filter: conditions,
                 shared: *shared,
             })),
-            Source::Series { kind, ordinality } => {
-                Plan::Series(Arc::new(SeriesPlan { base, kind: kind.clone(), filter: conditions, alias, ordinality: *ordinality }))
-            }
+            Source::Series { kind, ordinality } => Plan::Series(Arc::new(SeriesPlan {
+                base,
+                kind: kind.clone(),
+                filter: conditions,
+                alias,
+                ordinality: *ordinality,
+            })),
         })
     }
 
@@ -378,7 +402,17 @@ impl Planner<'_> {
             .collect();
         filter.sort_by_key(|condition| condition.any(&|part| matches!(part, Expr::External(_))));
         let rows = (chosen.rows * selectivity(&filter)).max(1.0);
-        let scan = Arc::new(ScanPlan { table, alias, base, needed, access: chosen.access, filter, conditions, key_register, rows });
+        let scan = Arc::new(ScanPlan {
+            table,
+            alias,
+            base,
+            needed,
+            access: chosen.access,
+            filter,
+            conditions,
+            key_register,
+            rows,
+        });
         if key_register.is_some() {
             self.locked.push(scan.clone());
         }
@@ -388,7 +422,8 @@ impl Planner<'_> {
     /// The best access path of a table under conditions.
     fn access(&self, number: usize, table: &Table, conditions: &[Expr], placed: Mask) -> Choice {
         let size = (table.pages_estimate() as f64 * ROWS_PER_PAGE).max(1.0);
-        let mut best = Choice { access: Access::Full { reverse: false }, used: Vec::new(), rows: size, uses_placed: false };
+        let mut best =
+            Choice { access: Access::Full { reverse: false }, used: Vec::new(), rows: size, uses_placed: false };
         let keys = table
             .primary_key
             .iter()
@@ -424,7 +459,9 @@ impl Planner<'_> {
             })
             .collect();
         for &column in columns {
-            let Some((place, _, _, value)) = usable.iter().find(|(_, found, op, _)| *found == column && *op == CmpOp::Eq) else {
+            let Some((place, _, _, value)) =
+                usable.iter().find(|(_, found, op, _)| *found == column && *op == CmpOp::Eq)
+            else {
                 break;
             };
             uses_placed |= self.mask(value) != 0;
@@ -457,7 +494,8 @@ impl Planner<'_> {
         if equal.is_empty() && lower.is_none() && upper.is_none() {
             return self.by_list(number, index, columns, unique, conditions, size, placed);
         }
-        let leading = if equal.is_empty() { size } else { (size / 1000.0_f64.powi(equal.len() as i32)).max(10.0).min(size) };
+        let leading =
+            if equal.is_empty() { size } else { (size / 1000.0_f64.powi(equal.len() as i32)).max(10.0).min(size) };
         // The primary key holds the rows themselves; through an index each row is a look-up more.
         let penalty = if index.is_some() { 1.5 } else { 1.0 };
         let rows = (leading * share * penalty).max(2.0);

@@ -4,8 +4,8 @@
 //! made, rows stay encoded, and columns go from the row's bytes into the output buffer.
 
 use crate::context::Context;
-use crate::expr::{Env, Expr, RowSource};
 use crate::exec::{all_hold, encode_equal};
+use crate::expr::{Env, Expr, RowSource};
 use crate::plan::{Access, JoinKind, Plan, QueryPlan, ScanPlan};
 use crate::run::data_row;
 use crate::wire::{Field, Format};
@@ -138,7 +138,14 @@ impl Point {
     }
 
     #[inline]
-    fn key(&self, step: &Step, row: &dyn RowSource, params: &[Value], env: &mut Env<'_>, out: &mut Vec<u8>) -> Result<bool> {
+    fn key(
+        &self,
+        step: &Step,
+        row: &dyn RowSource,
+        params: &[Value],
+        env: &mut Env<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
         let columns = step.scan.table.primary_key.as_ref().map_or(&[][..], |key| &key.columns);
         for (value, &column) in step.keys.iter().zip(columns) {
             let value = value.eval_ref(row, params, env)?;

@@ -32,6 +32,7 @@ pub(crate) struct Prepared {
 }
 
 /// How a statement runs.
+#[allow(clippy::large_enum_variant, reason = "one for each prepared statement")]
 pub(crate) enum Compiled {
     Query(Arc<QueryPlan>),
     /// A query or write of single rows by key, without operators.
@@ -78,7 +79,12 @@ impl Prepared {
             .map_err(|error| bind::place(error, &self.text, 0))
     }
 
-    fn plan(context: &mut Context, text: Arc<str>, tree: Arc<Statement>, declared: &[Option<Type>]) -> Result<Prepared> {
+    fn plan(
+        context: &mut Context,
+        text: Arc<str>,
+        tree: Arc<Statement>,
+        declared: &[Option<Type>],
+    ) -> Result<Prepared> {
         let definitions = context.definitions();
         let version = context.session.definitions_version();
         let mut params = Params::new(declared.to_vec());

@@ -33,12 +33,15 @@ enum State {
     Finished,
 }
 
+/// Takes each row: the environment, the output expressions, the row's registers, the parameters.
+pub(crate) type Each<'a> = dyn FnMut(&mut Env<'_>, &[Expr], &[Value], &[Value]) -> Result<()> + 'a;
+
 /// How far a run came.
 pub(crate) enum Run {
     Complete(Tag),
     /// As many rows as were asked for were given.
     Suspended,
-    CopyIn(CopyIn),
+    CopyIn(Box<CopyIn>),
 }
 
 /// CommandComplete's text.
@@ -85,12 +88,7 @@ impl Portal {
     }
 
     /// Gives the next rows (0: all of them) to `each`; true at the end.
-    pub fn rows(
-        &mut self,
-        context: &mut Context,
-        max_rows: u64,
-        each: &mut dyn FnMut(&mut Env<'_>, &[Expr], &[Value], &[Value]) -> Result<()>,
-    ) -> Result<bool> {
+    pub fn rows(&mut self, context: &mut Context, max_rows: u64, each: &mut Each<'_>) -> Result<bool> {
         std::mem::swap(&mut context.scratch, &mut self.scratch);
         let result = self.rows_inside(context, max_rows, each);
         std::mem::swap(&mut context.scratch, &mut self.scratch);
@@ -100,12 +98,7 @@ impl Portal {
         result
     }
 
-    fn rows_inside(
-        &mut self,
-        context: &mut Context,
-        max_rows: u64,
-        each: &mut dyn FnMut(&mut Env<'_>, &[Expr], &[Value], &[Value]) -> Result<()>,
-    ) -> Result<bool> {
+    fn rows_inside(&mut self, context: &mut Context, max_rows: u64, each: &mut Each<'_>) -> Result<bool> {
         if let (State::Fresh, Some(plan)) = (&self.state, self.prepared.query_plan()) {
             let mut running = Box::new(Running::new(plan.clone()));
             running.open(&mut context.env(), &self.params)?;
@@ -184,7 +177,10 @@ fn columns(
         let format = wire::format_of(formats, number);
         let value = column.eval_ref(row, params, env)?;
         match (field.ty.ty, format) {
-            (ty @ (Type::Regclass | Type::Regtype | Type::Regproc | Type::Regnamespace | Type::Regrole), Format::Text) => {
+            (
+                ty @ (Type::Regclass | Type::Regtype | Type::Regproc | Type::Regnamespace | Type::Regrole),
+                Format::Text,
+            ) => {
                 let value = value.into_owned();
                 let text = if value.is_null() { Value::Null } else { env.host.call(lookup_name(ty), &[value])? };
                 wire::column(out, text.as_ref(), Type::Text, Format::Text);
@@ -215,7 +211,13 @@ fn lookup_name(ty: Type) -> &'static str {
 
 impl Connection {
     /// Runs a portal. `describe` writes the RowDescription first, as the simple protocol does.
-    pub(crate) fn run(&mut self, portal: &mut Portal, out: &mut dyn Output, max_rows: u64, describe: bool) -> Result<Run> {
+    pub(crate) fn run(
+        &mut self,
+        portal: &mut Portal,
+        out: &mut dyn Output,
+        max_rows: u64,
+        describe: bool,
+    ) -> Result<Run> {
         let prepared = portal.prepared.clone();
         if describe && let Some(fields) = &prepared.fields {
             wire::row_description(out.buffer(), fields, &portal.formats);

@@ -96,7 +96,8 @@ impl Connection {
                     let message = "LOCK TABLE can only be used in transaction blocks";
                     return Err(Error::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
                 }
-                let exclusive = mode.starts_with("access exclusive") || mode.starts_with("exclusive") || mode.starts_with("share");
+                let exclusive =
+                    mode.starts_with("access exclusive") || mode.starts_with("exclusive") || mode.starts_with("share");
                 for name in tables {
                     let table = ddl::table_named(context, name)?;
                     if exclusive {
@@ -115,7 +116,7 @@ impl Connection {
                 let table = ddl::table_named(context, name)?;
                 let copy = CopyIn::begin(context, &table, columns, options)?;
                 wire::copy_response(out.buffer(), b'G', copy.columns());
-                Ok(Run::CopyIn(copy))
+                Ok(Run::CopyIn(Box::new(copy)))
             }
             Utility::Copy { subject, options, .. } => {
                 context.session.start_statement();
@@ -127,7 +128,12 @@ impl Connection {
                 let options = explain::Options { analyze: *analyze, costs: *costs, timing: *timing, json: *json };
                 let lines = self.explain(options, body)?;
                 let prepared = portal.prepared.clone();
-                self.text_rows(&prepared, lines.into_iter().map(|line| vec![Value::Text(line)]).collect(), out, &portal.formats)?;
+                self.text_rows(
+                    &prepared,
+                    lines.into_iter().map(|line| vec![Value::Text(line)]).collect(),
+                    out,
+                    &portal.formats,
+                )?;
                 plain("EXPLAIN")
             }
             Utility::Prepare { name, types, body } => self.prepare(name, types, body),
@@ -142,7 +148,9 @@ impl Connection {
                 plain("DEALLOCATE")
             }
             Utility::Declare { name, hold, query } => self.declare(name, *hold, query),
-            Utility::Fetch { name, direction, moving } => self.fetch(name, *direction, *moving, &portal.formats, out, describe),
+            Utility::Fetch { name, direction, moving } => {
+                self.fetch(name, *direction, *moving, &portal.formats, out, describe)
+            }
             Utility::Close(None) => {
                 self.portals.clear();
                 plain("CLOSE CURSOR ALL")
@@ -199,7 +207,11 @@ impl Connection {
                 let mut rows = Vec::with_capacity(all.len());
                 for definition in all {
                     let value = self.context.setting(definition.name)?;
-                    rows.push(vec![Value::text(display_name(definition.name)), Value::Text(value), Value::text(definition.description)]);
+                    rows.push(vec![
+                        Value::text(display_name(definition.name)),
+                        Value::Text(value),
+                        Value::text(definition.description),
+                    ]);
                 }
                 rows
             }
@@ -208,7 +220,13 @@ impl Connection {
         Ok(Run::Complete(Tag::Plain("SHOW")))
     }
 
-    fn text_rows(&mut self, prepared: &Prepared, rows: Vec<Vec<Value>>, out: &mut dyn Output, formats: &[wire::Format]) -> Result<()> {
+    fn text_rows(
+        &mut self,
+        prepared: &Prepared,
+        rows: Vec<Vec<Value>>,
+        out: &mut dyn Output,
+        formats: &[wire::Format],
+    ) -> Result<()> {
         let fields = prepared.fields.as_deref().unwrap_or(&[]);
         let columns: Vec<expr::Expr> = (0..fields.len()).map(expr::Expr::Column).collect();
         for row in rows {
@@ -245,7 +263,10 @@ impl Connection {
             return Err(Error::new(SqlState::ACTIVE_SQL_TRANSACTION, message));
         }
         for name in tables {
-            ddl::table_named(&mut self.context, name)?;
+            ddl::table_named(&mut self.context, name).map_err(|mut error| {
+                error.position = None;
+                error
+            })?;
         }
         let message = if tag == "VACUUM" { "there is nothing to vacuum" } else { "there are no statistics to gather" };
         self.context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, message);
@@ -282,9 +303,7 @@ impl Connection {
             self.statements.insert(name.to_string(), prepared.clone());
         }
         if prepared.params.len() != arguments.len() {
-            let message = format!(
-                "wrong number of parameters for prepared statement \"{name}\""
-            );
+            let message = format!("wrong number of parameters for prepared statement \"{name}\"");
             let detail = format!("Expected {} parameters but got {}.", prepared.params.len(), arguments.len());
             return Err(Error::new(SqlState::SYNTAX_ERROR, message).with_detail(detail));
         }

@@ -46,13 +46,33 @@ pub const SERVER_VERSION: &str = "15.0 (Homenode)";
 /// All settings, by name.
 pub static SETTINGS: &[Definition] = &[
     define("application_name", "", Check::Text, "Name of the application, as pg_stat_activity shows it."),
-    define("backslash_quote", "safe_encoding", Check::Word(&["safe_encoding", "on", "off"]), "Accepted and without effect."),
+    define(
+        "backslash_quote",
+        "safe_encoding",
+        Check::Word(&["safe_encoding", "on", "off"]),
+        "Accepted and without effect.",
+    ),
     define("bytea_output", "hex", Check::Only(&["hex"]), "Output format of bytea."),
-    define("client_encoding", "UTF8", Check::Only(&["utf8", "utf-8", "unicode", "sql_ascii"]), "The client's character set."),
+    define(
+        "client_encoding",
+        "UTF8",
+        Check::Only(&["utf8", "utf-8", "unicode", "sql_ascii"]),
+        "The client's character set.",
+    ),
     define("client_min_messages", "notice", Check::Word(&MESSAGES), "Lowest level of messages sent to the client."),
-    define("datestyle", "ISO, MDY", Check::Only(&["iso", "iso, mdy", "mdy", "iso,mdy"]), "Display format of dates and times."),
+    define(
+        "datestyle",
+        "ISO, MDY",
+        Check::Only(&["iso", "iso, mdy", "mdy", "iso,mdy"]),
+        "Display format of dates and times.",
+    ),
     define("default_transaction_deferrable", "off", Check::Bool, "Accepted and without effect."),
-    define("default_transaction_isolation", "read committed", Check::Word(&LEVELS), "Isolation level of new transactions."),
+    define(
+        "default_transaction_isolation",
+        "read committed",
+        Check::Word(&LEVELS),
+        "Isolation level of new transactions.",
+    ),
     define("default_transaction_read_only", "off", Check::Bool, "Whether new transactions are read-only."),
     define("enable_parallel", "on", Check::Bool, "Whether big scans run in parallel."),
     define("escape_string_warning", "on", Check::Bool, "Accepted and without effect."),
@@ -75,10 +95,25 @@ pub static SETTINGS: &[Definition] = &[
     define("server_version", SERVER_VERSION, Check::ReadOnly, "Version of PostgreSQL whose dialect this is."),
     define("server_version_num", "150000", Check::ReadOnly, "The same as a number."),
     define("session_authorization", "", Check::ReadOnly, "The session's user."),
-    define("standard_conforming_strings", "on", Check::Only(&["on", "true", "1", "yes"]), "Backslashes in strings are plain."),
+    define(
+        "standard_conforming_strings",
+        "on",
+        Check::Only(&["on", "true", "1", "yes"]),
+        "Backslashes in strings are plain.",
+    ),
     define("statement_timeout", "0", Check::Duration, "Longest run of a statement in milliseconds; 0 is no limit."),
-    define("synchronous_commit", "on", Check::Word(&["on", "off", "local", "remote_write", "remote_apply"]), "Commits always wait for the log."),
-    define("timezone", "UTC", Check::Only(&["utc", "gmt", "etc/utc", "etc/gmt", "universal", "zulu"]), "Time zone of timestamps with time zone."),
+    define(
+        "synchronous_commit",
+        "on",
+        Check::Word(&["on", "off", "local", "remote_write", "remote_apply"]),
+        "Commits always wait for the log.",
+    ),
+    define(
+        "timezone",
+        "UTC",
+        Check::Only(&["utc", "gmt", "etc/utc", "etc/gmt", "universal", "zulu"]),
+        "Time zone of timestamps with time zone.",
+    ),
     define("transaction_deferrable", "off", Check::Bool, "Accepted and without effect."),
     define("transaction_isolation", "read committed", Check::Word(&LEVELS), "Isolation level of this transaction."),
     define("transaction_read_only", "off", Check::Bool, "Whether this transaction is read-only."),
@@ -225,7 +260,7 @@ impl Settings {
 
     /// A duration setting in milliseconds.
     pub fn milliseconds(&self, name: &str) -> u64 {
-        self.get(name).ok().and_then(|value| duration_ms(value)).unwrap_or(0)
+        self.get(name).ok().and_then(duration_ms).unwrap_or(0)
     }
 
     /// A Boolean setting.
@@ -291,18 +326,18 @@ fn check(definition: &Definition, value: &str) -> Result<String> {
             Err(_) => Err(invalid(definition, value)),
         },
         Check::Duration => duration_ms(&lower).map(duration_text).ok_or_else(|| invalid(definition, value)),
-        Check::Word(words) => {
-            words.iter().find(|word| **word == lower).map(|word| (*word).to_string()).ok_or_else(|| invalid(definition, value))
-        }
+        Check::Word(words) => words
+            .iter()
+            .find(|word| **word == lower)
+            .map(|word| (*word).to_string())
+            .ok_or_else(|| invalid(definition, value)),
         Check::Only(words) if words.contains(&lower.as_str()) => Ok(match definition.name {
             "datestyle" => "ISO, MDY".into(),
             "client_encoding" => "UTF8".into(),
             "standard_conforming_strings" => "on".into(),
             _ => value.trim().to_string(),
         }),
-        Check::Only(_) => {
-            Err(Error::unsupported(format!("{} = '{value}'", display_name(definition.name))))
-        }
+        Check::Only(_) => Err(Error::unsupported(format!("{} = '{value}'", display_name(definition.name)))),
         Check::ReadOnly => Err(Error::new(
             SqlState::from_code("55P02"),
             format!("parameter \"{}\" cannot be changed", definition.name),
@@ -358,7 +393,10 @@ mod tests {
         let mut settings = Settings::new();
         assert_eq!(settings.set("nope", Some("1"), false).unwrap_err().code, SqlState::UNDEFINED_OBJECT);
         assert_eq!(settings.set("jit", Some("maybe"), false).unwrap_err().code, SqlState::INVALID_PARAMETER_VALUE);
-        assert_eq!(settings.set("timezone", Some("Europe/Paris"), false).unwrap_err().code, SqlState::FEATURE_NOT_SUPPORTED);
+        assert_eq!(
+            settings.set("timezone", Some("Europe/Paris"), false).unwrap_err().code,
+            SqlState::FEATURE_NOT_SUPPORTED
+        );
         assert_eq!(settings.set("server_version", Some("9"), false).unwrap_err().code.as_str(), "55P02");
     }
 

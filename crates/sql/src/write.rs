@@ -139,7 +139,12 @@ fn is_about(table: &Table, conflict: &Conflict, error: &Error) -> bool {
 }
 
 /// The row key of the row that has the same unique key as `values`.
-fn conflicting_key(table: &Arc<Table>, key: Option<usize>, values: &[Value], context: &mut Context) -> Result<Option<Vec<u8>>> {
+fn conflicting_key(
+    table: &Arc<Table>,
+    key: Option<usize>,
+    values: &[Value],
+    context: &mut Context,
+) -> Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let columns = match key {
         None => table.primary_key.as_ref().map_or(&[][..], |key| &key.columns),
@@ -261,7 +266,14 @@ fn lock_newest(table: &Table, context: &mut Context, row_key: &[u8]) -> Result<O
 type Found = (Vec<u8>, Option<Vec<Value>>);
 
 /// Finds the rows to change.
-fn find(input: &Plan, width: usize, scan: &ScanPlan, joined: bool, context: &mut Context, params: &[Value]) -> Result<Vec<Found>> {
+fn find(
+    input: &Plan,
+    width: usize,
+    scan: &ScanPlan,
+    joined: bool,
+    context: &mut Context,
+    params: &[Value],
+) -> Result<Vec<Found>> {
     let mut registers = vec![Value::Null; width];
     if let (false, Plan::Scan(_), Access::Point { index: None, keys }) = (joined, input, &scan.access) {
         // The key says which row; whether it is there and matches shows when it is changed.
@@ -288,7 +300,12 @@ fn find(input: &Plan, width: usize, scan: &ScanPlan, joined: bool, context: &mut
 }
 
 /// Runs UPDATE; gives the number of rows.
-pub(crate) fn update(plan: &UpdatePlan, context: &mut Context, params: &[Value], returned: &mut Returned<'_>) -> Result<u64> {
+pub(crate) fn update(
+    plan: &UpdatePlan,
+    context: &mut Context,
+    params: &[Value],
+    returned: &mut Returned<'_>,
+) -> Result<u64> {
     let found = find(&plan.input, plan.width, &plan.scan, plan.joined, context, params)?;
     let change = Change {
         table: &plan.table,
@@ -315,7 +332,12 @@ pub(crate) fn update(plan: &UpdatePlan, context: &mut Context, params: &[Value],
 }
 
 /// Runs DELETE; gives the number of rows.
-pub(crate) fn delete(plan: &DeletePlan, context: &mut Context, params: &[Value], returned: &mut Returned<'_>) -> Result<u64> {
+pub(crate) fn delete(
+    plan: &DeletePlan,
+    context: &mut Context,
+    params: &[Value],
+    returned: &mut Returned<'_>,
+) -> Result<u64> {
     let found = find(&plan.input, plan.width, &plan.scan, plan.joined, context, params)?;
     let mut count = 0;
     for (number, (row_key, registers)) in found.iter().enumerate() {

@@ -19,9 +19,8 @@ fn printed(mut bytes: &[u8], out: &mut String) {
             b'D' => out.push_str(&row(body)),
             b'C' => {
                 let tag = String::from_utf8_lossy(&body[..body.len() - 1]).into_owned();
-                if !std::mem::take(&mut rows) {
-                    out.push_str(&format!("{tag}\n"));
-                } else if !tag.starts_with("SELECT") && !tag.starts_with("SHOW") && !tag.starts_with("FETCH") && !tag.starts_with("EXPLAIN") {
+                let silent = ["SELECT", "SHOW", "FETCH", "EXPLAIN"].iter().any(|verb| tag.starts_with(verb));
+                if !(std::mem::take(&mut rows) && silent) {
                     out.push_str(&format!("{tag}\n"));
                 }
             }

@@ -1,8 +1,9 @@
 //! What does a writing statement change? INSERT, UPDATE, DELETE to plans.
 
 use super::from::{FromBinder, conjuncts};
+use super::names::column_name;
 use super::scope::{Clause, FromScope, Offered, Outer};
-use super::select::{column_name, mark};
+use super::select::mark;
 use super::{Binder, at, folded, no_column, split_name};
 use crate::expr::{self, Bound, Expr, NoColumns, Params};
 use crate::plan::{Plan, QueryPlan, ScanPlan};
@@ -147,7 +148,12 @@ impl Binder<'_> {
         let ast::TableObject::TableName(name) = &insert.table else {
             return Err(Error::unsupported("INSERT INTO a table function"));
         };
-        if insert.or.is_some() || insert.ignore || insert.overwrite || insert.replace_into || insert.partitioned.is_some() {
+        if insert.or.is_some()
+            || insert.ignore
+            || insert.overwrite
+            || insert.replace_into
+            || insert.partitioned.is_some()
+        {
             return Err(Error::unsupported("this form of INSERT"));
         }
         let table = self.table(name)?;
@@ -157,8 +163,11 @@ impl Binder<'_> {
         let source = match insert.source.as_deref() {
             None => InsertSource::Rows(vec![self.filled(&table, Vec::new(), &mut defaults, params)?]),
             Some(query) => match &*query.body {
-                ast::SetExpr::Values(values) if query.with.is_none() && query.order_by.is_none() && query.limit_clause.is_none() => {
-                    let rows = values.rows.iter().map(|row| self.insert_row(&table, &columns, row, &mut defaults, params));
+                ast::SetExpr::Values(values)
+                    if query.with.is_none() && query.order_by.is_none() && query.limit_clause.is_none() =>
+                {
+                    let rows =
+                        values.rows.iter().map(|row| self.insert_row(&table, &columns, row, &mut defaults, params));
                     InsertSource::Rows(rows.collect::<Result<_>>()?)
                 }
                 _ => self.insert_query(&table, &columns, query, &mut defaults, params)?,
@@ -204,7 +213,8 @@ impl Binder<'_> {
             let bound = match expr::bind_to(tree, ty, true, &scope, params) {
                 Ok(bound) => bound,
                 Err(error) => {
-                    let found = expr::bind(tree, &scope, params).map_or(ColumnType::new(Type::Unknown), |bound| bound.ty);
+                    let found =
+                        expr::bind(tree, &scope, params).map_or(ColumnType::new(Type::Unknown), |bound| bound.ty);
                     return Err(mistyped(error, table, column, found));
                 }
             };
@@ -281,7 +291,13 @@ impl Binder<'_> {
         }
     }
 
-    fn conflict(&self, table: &Table, alias: &str, conflict: &ast::OnConflict, params: &mut Params) -> Result<Conflict> {
+    fn conflict(
+        &self,
+        table: &Table,
+        alias: &str,
+        conflict: &ast::OnConflict,
+        params: &mut Params,
+    ) -> Result<Conflict> {
         let target = match &conflict.conflict_target {
             None => None,
             Some(ast::ConflictTarget::Columns(names)) => {
@@ -355,7 +371,9 @@ impl Binder<'_> {
                 (ast::AssignmentTarget::Tuple(names), ast::Expr::Tuple(values)) if names.len() == values.len() => {
                     names.iter().zip(values).collect()
                 }
-                (ast::AssignmentTarget::Tuple(_), _) => return Err(Error::unsupported("UPDATE SET (...) = (subquery)")),
+                (ast::AssignmentTarget::Tuple(_), _) => {
+                    return Err(Error::unsupported("UPDATE SET (...) = (subquery)"));
+                }
             };
             for (name, value) in pairs {
                 let (_, ident) = split_name(name)?;
@@ -374,7 +392,8 @@ impl Binder<'_> {
                     match expr::bind_to(value, table.columns[column].ty, true, scope, params) {
                         Ok(bound) => bound.expr,
                         Err(error) => {
-                            let found = expr::bind(value, scope, params).map_or(ColumnType::new(Type::Unknown), |bound| bound.ty);
+                            let found = expr::bind(value, scope, params)
+                                .map_or(ColumnType::new(Type::Unknown), |bound| bound.ty);
                             return Err(mistyped(error, table, column, found));
                         }
                     }
@@ -387,7 +406,8 @@ impl Binder<'_> {
 
     /// Binds UPDATE.
     pub fn update(&self, statement: &ast::Statement, params: &mut Params) -> Result<UpdatePlan> {
-        let ast::Statement::Update { table: target, assignments, from, selection, returning, or, limit } = statement else {
+        let ast::Statement::Update { table: target, assignments, from, selection, returning, or, limit } = statement
+        else {
             return Err(Error::internal("not an UPDATE"));
         };
         if or.is_some() || limit.is_some() || !target.joins.is_empty() {
@@ -400,7 +420,8 @@ impl Binder<'_> {
         };
         let write = self.target(&target.relation, others, selection.as_ref(), params, "UPDATE")?;
         let outer = RefCell::new(Vec::new());
-        let scope = FromScope { qualified: &write.from.qualified, ..self.plain_scope(&write.from.offered, &outer, "UPDATE") };
+        let scope =
+            FromScope { qualified: &write.from.qualified, ..self.plain_scope(&write.from.offered, &outer, "UPDATE") };
         let assignments = self.assignments(&write.table, assignments, &scope, params)?;
         let returning = self.returning_in(returning.as_deref(), &write.from.offered, &write.from.qualified, params)?;
         let mut needed = vec![false; write.from.width];
@@ -426,12 +447,17 @@ impl Binder<'_> {
             ast::FromTable::WithoutKeyword(_) => return Err(Error::new(SqlState::SYNTAX_ERROR, "DELETE needs FROM")),
         };
         let [target] = &list[..] else { return Err(Error::unsupported("DELETE FROM several tables")) };
-        if !delete.tables.is_empty() || !delete.order_by.is_empty() || delete.limit.is_some() || !target.joins.is_empty() {
+        if !delete.tables.is_empty()
+            || !delete.order_by.is_empty()
+            || delete.limit.is_some()
+            || !target.joins.is_empty()
+        {
             return Err(Error::unsupported("this form of DELETE"));
         }
         let others = delete.using.as_deref().unwrap_or(&[]);
         let write = self.target(&target.relation, others, delete.selection.as_ref(), params, "DELETE")?;
-        let returning = self.returning_in(delete.returning.as_deref(), &write.from.offered, &write.from.qualified, params)?;
+        let returning =
+            self.returning_in(delete.returning.as_deref(), &write.from.offered, &write.from.qualified, params)?;
         let joined = write.from.relations.len() > 1;
         let needed = vec![false; write.from.width];
         let planned = self.plan_target(write, needed, returning.as_ref())?;
@@ -464,7 +490,8 @@ impl Binder<'_> {
         let from = binder.bind(others, params)?;
         let conditions = match selection {
             Some(tree) => {
-                let scope = FromScope { qualified: &from.qualified, ..self.plain_scope(&from.offered, &outer, "WHERE") };
+                let scope =
+                    FromScope { qualified: &from.qualified, ..self.plain_scope(&from.offered, &outer, "WHERE") };
                 conjuncts(expr::bind_to(tree, ColumnType::new(Type::Bool), false, &scope, params)?.expr)
             }
             None => Vec::new(),
@@ -472,7 +499,12 @@ impl Binder<'_> {
         Ok(Write { table, from, conditions })
     }
 
-    fn plan_target(&self, mut write: Write, mut needed: Vec<bool>, returning: Option<&ReturningPlan>) -> Result<Target> {
+    fn plan_target(
+        &self,
+        mut write: Write,
+        mut needed: Vec<bool>,
+        returning: Option<&ReturningPlan>,
+    ) -> Result<Target> {
         if let Some(returning) = returning {
             returning.output.iter().for_each(|value| mark(value, &mut needed));
         }

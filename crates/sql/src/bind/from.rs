@@ -128,7 +128,10 @@ impl<'a> FromBinder<'a> {
                 (self.condition(condition, &all, params)?, all)
             }
             ast::JoinConstraint::Using(names) => {
-                let names = names.iter().map(|name| split_name(name).map(|(_, ident)| folded(ident))).collect::<Result<Vec<_>>>()?;
+                let names = names
+                    .iter()
+                    .map(|name| split_name(name).map(|(_, ident)| folded(ident)))
+                    .collect::<Result<Vec<_>>>()?;
                 self.using(&names, left_columns, right_columns, kind, params)?
             }
             ast::JoinConstraint::Natural => {
@@ -206,8 +209,12 @@ impl<'a> FromBinder<'a> {
                     None => self.named(name, alias.as_ref()),
                 }
             }
-            ast::TableFactor::Function { name, args, alias, .. } => self.function(name, args, alias.as_ref(), false, params),
-            ast::TableFactor::Derived { lateral, subquery, alias } => self.derived(*lateral, subquery, alias.as_ref(), params),
+            ast::TableFactor::Function { name, args, alias, .. } => {
+                self.function(name, args, alias.as_ref(), false, params)
+            }
+            ast::TableFactor::Derived { lateral, subquery, alias } => {
+                self.derived(*lateral, subquery, alias.as_ref(), params)
+            }
             ast::TableFactor::NestedJoin { table_with_joins, alias: None } => self.joined(table_with_joins, params),
             ast::TableFactor::NestedJoin { .. } => Err(Error::unsupported("an alias of a join")),
             ast::TableFactor::UNNEST { alias, array_exprs, with_ordinality, .. } => {
@@ -329,9 +336,17 @@ impl<'a> FromBinder<'a> {
         }
     }
 
-    fn unnest(&mut self, array: Bound, alias: Option<&ast::TableAlias>, ordinality: bool) -> Result<(Tree, Vec<Offered>)> {
+    fn unnest(
+        &mut self,
+        array: Bound,
+        alias: Option<&ast::TableAlias>,
+        ordinality: bool,
+    ) -> Result<(Tree, Vec<Offered>)> {
         let Some(element) = array.ty.ty.element() else {
-            return Err(Error::new(SqlState::UNDEFINED_FUNCTION, format!("function unnest({}) does not exist", array.ty.ty)));
+            return Err(Error::new(
+                SqlState::UNDEFINED_FUNCTION,
+                format!("function unnest({}) does not exist", array.ty.ty),
+            ));
         };
         let kind = SeriesKind::Unnest { array: array.expr, array_type: array.ty.ty };
         self.one_column("unnest", ColumnType::new(element), Source::Series { kind, ordinality }, alias, ordinality)
@@ -373,7 +388,10 @@ impl<'a> FromBinder<'a> {
 
     fn add(&mut self, alias: String, columns: Vec<Offered>, source: Source) -> Result<Vec<Offered>> {
         if self.from.relations.iter().any(|relation| relation.alias == alias) {
-            return Err(Error::new(SqlState::DUPLICATE_ALIAS, format!("table name \"{alias}\" specified more than once")));
+            return Err(Error::new(
+                SqlState::DUPLICATE_ALIAS,
+                format!("table name \"{alias}\" specified more than once"),
+            ));
         }
         let base = self.from.width;
         let width = columns.len();
@@ -438,7 +456,10 @@ fn take(columns: &mut Vec<Offered>, name: &str, side: &str) -> Result<Offered> {
 
 fn series(mut args: Vec<Bound>, params: &mut Params) -> Result<(SeriesKind, ColumnType)> {
     if !(2..=3).contains(&args.len()) {
-        return Err(Error::new(SqlState::UNDEFINED_FUNCTION, "function generate_series with these arguments does not exist"));
+        return Err(Error::new(
+            SqlState::UNDEFINED_FUNCTION,
+            "function generate_series with these arguments does not exist",
+        ));
     }
     let step = (args.len() == 3).then(|| args.remove(2));
     let (stop, start) = (args.remove(1), args.remove(0));

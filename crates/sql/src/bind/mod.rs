@@ -1,11 +1,15 @@
 //! What do the names mean? From syntax trees to plans: names, types, parameters, subqueries.
 
+mod clauses;
 mod dml;
 mod from;
+mod names;
 mod scope;
 mod select;
 
-pub(crate) use dml::{Conflict, copy_column, default_of, DeletePlan, InsertPlan, InsertSource, ReturningPlan, UpdatePlan};
+pub(crate) use dml::{
+    Conflict, DeletePlan, InsertPlan, InsertSource, ReturningPlan, UpdatePlan, copy_column, default_of,
+};
 pub(crate) use from::{From, Relation, Source, Tree};
 
 use crate::expr::Params;
@@ -61,8 +65,8 @@ struct Cte {
 
 /// Reserved words that a mistyped query puts where a table's name should stand.
 const RESERVED: [&str; 16] = [
-    "where", "select", "from", "order", "group", "limit", "offset", "having", "union", "on", "join", "set", "into", "and", "or",
-    "using",
+    "where", "select", "from", "order", "group", "limit", "offset", "having", "union", "on", "join", "set", "into",
+    "and", "or", "using",
 ];
 
 /// Queries nested deeper than this are refused with 54001.
@@ -99,7 +103,7 @@ impl<'a> Binder<'a> {
     /// Looks a relation up: the given schema, or pg_catalog and then public.
     pub fn relation(&self, name: &ast::ObjectName) -> Result<Named> {
         let (schema, table) = split_name(name)?;
-        let schema_name = schema.map(|ident| folded(ident));
+        let schema_name = schema.map(folded);
         let name = folded(table);
         if let Some(found) = virtual_table::find(schema_name.as_deref(), &name) {
             return Ok(Named::Virtual(found));
@@ -161,7 +165,9 @@ pub(crate) fn split_name(name: &ast::ObjectName) -> Result<(Option<&ast::Ident>,
     match idents[..] {
         [name] => Ok((None, name)),
         [schema, name] | [_, schema, name] => Ok((Some(schema), name)),
-        _ => Err(Error::new(SqlState::SYNTAX_ERROR, format!("improper qualified name (too many dotted names): {name}"))),
+        _ => {
+            Err(Error::new(SqlState::SYNTAX_ERROR, format!("improper qualified name (too many dotted names): {name}")))
+        }
     }
 }
 

@@ -68,12 +68,7 @@ impl FromScope<'_> {
 }
 
 /// The correlated column `qualifier.name` of the query around, as an expression of this one.
-fn correlated(
-    parent: Option<&dyn Scope>,
-    outer: &Outer,
-    qualifier: Option<&str>,
-    name: &str,
-) -> Result<Bound> {
+fn correlated(parent: Option<&dyn Scope>, outer: &Outer, qualifier: Option<&str>, name: &str) -> Result<Bound> {
     let parent = parent.ok_or_else(|| no_column(qualifier, name))?;
     let bound = parent.column(qualifier, name)?;
     let called = (qualifier.map(str::to_string), name.to_string());
@@ -147,10 +142,11 @@ impl GroupScope<'_> {
     /// A column of a table whose whole primary key is grouped by depends on the group.
     fn depends(&self, register: usize) -> bool {
         let groups = self.groups.borrow();
-        let grouped = |wanted: usize| groups.iter().any(|group| matches!(group.expr, Expr::Column(found) if found == wanted));
-        self.primary_keys
-            .iter()
-            .any(|(key, registers)| registers.contains(&register) && !key.is_empty() && key.iter().all(|&column| grouped(column)))
+        let grouped =
+            |wanted: usize| groups.iter().any(|group| matches!(group.expr, Expr::Column(found) if found == wanted));
+        self.primary_keys.iter().any(|(key, registers)| {
+            registers.contains(&register) && !key.is_empty() && key.iter().all(|&column| grouped(column))
+        })
     }
 
     fn aggregate(&self, function: &ast::Function, params: &mut Params) -> Result<Bound> {
@@ -235,7 +231,11 @@ impl Scope for GroupScope<'_> {
 fn has_subquery(tree: &ast::Expr) -> bool {
     matches!(
         tree,
-        ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } | ast::Expr::AnyOp { .. } | ast::Expr::AllOp { .. }
+        ast::Expr::Subquery(_)
+            | ast::Expr::Exists { .. }
+            | ast::Expr::InSubquery { .. }
+            | ast::Expr::AnyOp { .. }
+            | ast::Expr::AllOp { .. }
     ) || matches!(tree, ast::Expr::Function(function) if matches!(function.args, ast::FunctionArguments::Subquery(_)))
 }
 
@@ -270,9 +270,7 @@ fn special(binder: &Binder<'_>, scope: &dyn Scope, tree: &ast::Expr, params: &mu
             ast::FunctionArguments::Subquery(query) if is_array(&function.name) => {
                 subquery(binder, scope, query, params, Question::Array)
             }
-            _ if is_set_returning(&function.name) => {
-                Err(Error::unsupported("a set-returning function outside FROM"))
-            }
+            _ if is_set_returning(&function.name) => Err(Error::unsupported("a set-returning function outside FROM")),
             _ => return None,
         },
         _ => return None,
@@ -285,7 +283,10 @@ fn is_array(name: &ast::ObjectName) -> bool {
 
 fn is_set_returning(name: &ast::ObjectName) -> bool {
     let last = name.0.last().and_then(|part| part.as_ident()).map(|ident| ident.value.to_ascii_lowercase());
-    matches!(last.as_deref(), Some("generate_series" | "unnest" | "pg_options_to_table" | "regexp_matches" | "pg_partition_tree"))
+    matches!(
+        last.as_deref(),
+        Some("generate_series" | "unnest" | "pg_options_to_table" | "regexp_matches" | "pg_partition_tree")
+    )
 }
 
 fn negate(bound: Bound, negated: bool) -> Bound {

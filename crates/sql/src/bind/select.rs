@@ -1,6 +1,8 @@
 //! What does a query compute? SELECT, VALUES and set operations, to plans.
 
+use super::clauses::{direction, group_list, order_list, refuse_clauses, refuse_options, sort_key};
 use super::from::{FromBinder, Source, conjuncts};
+use super::names::{bare_column, column_name};
 use super::scope::{CALL_BASE, Clause, FromScope, GroupScope, Offered, Outer};
 use super::{Binder, Cte, at, folded, split_name};
 use crate::expr::{self, Bound, Expr, Params, Scope};
@@ -83,7 +85,11 @@ impl Binder<'_> {
         params: &mut Params,
         keep_unknown: bool,
     ) -> Result<QueryPlan> {
-        if query.for_clause.is_some() || query.settings.is_some() || query.format_clause.is_some() || !query.pipe_operators.is_empty() {
+        if query.for_clause.is_some()
+            || query.settings.is_some()
+            || query.format_clause.is_some()
+            || !query.pipe_operators.is_empty()
+        {
             return Err(Error::unsupported("this clause of a query"));
         }
         let order = order_list(query)?;
@@ -93,7 +99,10 @@ impl Binder<'_> {
             ast::SetExpr::Select(select) => self.select(select, tail, parent, outer, params, keep_unknown),
             other => {
                 if !query.locks.is_empty() {
-                    return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, "FOR UPDATE is not allowed with this query"));
+                    return Err(Error::new(
+                        SqlState::FEATURE_NOT_SUPPORTED,
+                        "FOR UPDATE is not allowed with this query",
+                    ));
                 }
                 let plan = self.set_expr(other, parent, outer, params, keep_unknown)?;
                 self.finish_set(plan, tail)
@@ -130,8 +139,11 @@ impl Binder<'_> {
             }),
             ast::SetExpr::Table(table) => {
                 let mut parts = Vec::new();
-                parts.extend(table.schema_name.iter().map(|name| ast::ObjectNamePart::Identifier(ast::Ident::new(name))));
-                parts.extend(table.table_name.iter().map(|name| ast::ObjectNamePart::Identifier(ast::Ident::new(name))));
+                parts.extend(
+                    table.schema_name.iter().map(|name| ast::ObjectNamePart::Identifier(ast::Ident::new(name))),
+                );
+                parts
+                    .extend(table.table_name.iter().map(|name| ast::ObjectNamePart::Identifier(ast::Ident::new(name))));
                 let mut from = FromBinder::new(self, parent, outer);
                 let factor = ast::TableFactor::Table {
                     name: ast::ObjectName(parts),
@@ -247,11 +259,18 @@ impl Binder<'_> {
     fn finish_set(&self, plan: QueryPlan, tail: Tail<'_>) -> Result<QueryPlan> {
         let mut keys = Vec::new();
         for order in &tail.order {
-            let place = match output_place(&order.expr, plan.fields.iter().map(|field| field.name.as_str()), plan.fields.len())? {
+            let place = match output_place(
+                &order.expr,
+                plan.fields.iter().map(|field| field.name.as_str()),
+                plan.fields.len(),
+            )? {
                 Some(place) => place,
                 None => {
-                    return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, "invalid UNION/INTERSECT/EXCEPT ORDER BY clause")
-                        .with_detail("Only result column names can be used, not expressions or functions."));
+                    return Err(Error::new(
+                        SqlState::FEATURE_NOT_SUPPORTED,
+                        "invalid UNION/INTERSECT/EXCEPT ORDER BY clause",
+                    )
+                    .with_detail("Only result column names can be used, not expressions or functions."));
                 }
             };
             keys.push(sort_key(Expr::Column(place), plan.fields[place].ty, order)?);
@@ -261,7 +280,8 @@ impl Binder<'_> {
         }
         let width = plan.fields.len();
         let fields = plan.fields;
-        let mut input = Plan::Project(Arc::new(ProjectPlan { input: plan.input, width: plan.width, columns: plan.output }));
+        let mut input =
+            Plan::Project(Arc::new(ProjectPlan { input: plan.input, width: plan.width, columns: plan.output }));
         input = tail.sort_and_limit(input, keys);
         let output = (0..width).map(Expr::Column).collect();
         Ok(QueryPlan { input, width, output, fields })
@@ -289,7 +309,8 @@ impl Binder<'_> {
         };
         let conditions = match &select.selection {
             Some(tree) => {
-                let bound = expr::bind_to(tree, ColumnType::new(Type::Bool), false, &scope(Clause::Closed("WHERE")), params)?;
+                let bound =
+                    expr::bind_to(tree, ColumnType::new(Type::Bool), false, &scope(Clause::Closed("WHERE")), params)?;
                 conjuncts(bound.expr)
             }
             None => Vec::new(),
@@ -397,7 +418,13 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
-    fn items(&self, scope: &dyn Scope, from: &super::from::From, params: &mut Params, keep_unknown: bool) -> Result<Lists> {
+    fn items(
+        &self,
+        scope: &dyn Scope,
+        from: &super::from::From,
+        params: &mut Params,
+        keep_unknown: bool,
+    ) -> Result<Lists> {
         let mut items = Vec::new();
         for item in &self.select.projection {
             match item {
@@ -408,7 +435,10 @@ impl Block<'_> {
                 ast::SelectItem::Wildcard(options) => {
                     refuse_options(options)?;
                     if from.relations.is_empty() {
-                        return Err(Error::new(SqlState::SYNTAX_ERROR, "SELECT * with no tables specified is not valid"));
+                        return Err(Error::new(
+                            SqlState::SYNTAX_ERROR,
+                            "SELECT * with no tables specified is not valid",
+                        ));
                     }
                     self.expand(&from.offered, scope, &mut items)?;
                 }
@@ -422,7 +452,9 @@ impl Block<'_> {
                     };
                     self.expand(&relation.columns, scope, &mut items)?;
                 }
-                ast::SelectItem::QualifiedWildcard(..) => return Err(Error::unsupported("an expanded composite value")),
+                ast::SelectItem::QualifiedWildcard(..) => {
+                    return Err(Error::unsupported("an expanded composite value"));
+                }
             }
         }
         if !keep_unknown {
@@ -433,7 +465,8 @@ impl Block<'_> {
         let visible = items.len();
         let mut lists = Lists { items, visible, order: Vec::new(), on: None, having: Vec::new() };
         if let Some(ast::Distinct::On(trees)) = &self.select.distinct {
-            let places = trees.iter().map(|tree| place_of(tree, &mut lists, scope, params)).collect::<Result<Vec<_>>>()?;
+            let places =
+                trees.iter().map(|tree| place_of(tree, &mut lists, scope, params)).collect::<Result<Vec<_>>>()?;
             lists.on = Some(places);
         }
         for order in &self.tail.order {
@@ -473,7 +506,10 @@ impl Block<'_> {
         {
             let place = digits.parse::<usize>().ok().and_then(|number| number.checked_sub(1)).and_then(item_tree);
             let tree = place.ok_or_else(|| {
-                Error::new(SqlState::INVALID_COLUMN_REFERENCE, format!("GROUP BY position {digits} is not in select list"))
+                Error::new(
+                    SqlState::INVALID_COLUMN_REFERENCE,
+                    format!("GROUP BY position {digits} is not in select list"),
+                )
             })?;
             return expr::bind(tree, scope, params);
         }
@@ -503,85 +539,14 @@ fn named_item(
     let origin = match bare_column(tree) {
         Some((qualifier, name)) => {
             let columns = if qualifier.is_some() { &from.qualified } else { &from.offered };
-            let found = columns.iter().find(|column| column.name == name && (qualifier.is_none() || column.relation == qualifier));
+            let found = columns
+                .iter()
+                .find(|column| column.name == name && (qualifier.is_none() || column.relation == qualifier));
             found.map_or((0, 0), |column| column.origin)
         }
         None => (0, 0),
     };
     Ok(Item { name: alias.unwrap_or_else(|| column_name(tree)), bound, origin })
-}
-
-fn bare_column(tree: &ast::Expr) -> Option<(Option<String>, String)> {
-    match tree {
-        ast::Expr::Identifier(ident) => Some((None, folded(ident))),
-        ast::Expr::CompoundIdentifier(idents) => match &idents[..] {
-            [.., relation, name] => Some((Some(folded(relation)), folded(name))),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// The name PostgreSQL gives an output column without AS (FigureColname in parse_target.c).
-pub(super) fn column_name(tree: &ast::Expr) -> String {
-    figure(tree).0.unwrap_or_else(|| "?column?".into())
-}
-
-/// The name and how strong it is: a cast names the column by its type only when nothing inside does better.
-fn figure(tree: &ast::Expr) -> (Option<String>, u8) {
-    match tree {
-        ast::Expr::Identifier(ident) => (Some(folded(ident)), 2),
-        ast::Expr::CompoundIdentifier(idents) => (idents.last().map(folded), 2),
-        ast::Expr::Function(function) => {
-            let name = function.name.0.last().and_then(|part| part.as_ident()).map(folded);
-            (name, 2)
-        }
-        ast::Expr::Nested(inner) | ast::Expr::Collate { expr: inner, .. } => figure(inner),
-        ast::Expr::Cast { expr: inner, data_type, .. } => match figure(inner) {
-            (name, 2) => (name, 2),
-            _ => (Some(type_name(data_type)), 1),
-        },
-        ast::Expr::TypedString(typed) => (Some(type_name(&typed.data_type)), 1),
-        ast::Expr::Interval(_) => (Some("interval".into()), 1),
-        ast::Expr::Case { else_result, .. } => match else_result.as_deref().map(figure) {
-            Some((name, 2)) => (name, 2),
-            _ => (Some("case".into()), 1),
-        },
-        ast::Expr::Exists { negated: false, .. } => (Some("exists".into()), 2),
-        ast::Expr::Extract { .. } => (Some("extract".into()), 2),
-        ast::Expr::Substring { .. } => (Some("substring".into()), 2),
-        ast::Expr::Position { .. } => (Some("position".into()), 2),
-        ast::Expr::Overlay { .. } => (Some("overlay".into()), 2),
-        ast::Expr::Ceil { .. } => (Some("ceil".into()), 2),
-        ast::Expr::Floor { .. } => (Some("floor".into()), 2),
-        ast::Expr::AtTimeZone { .. } => (Some("timezone".into()), 2),
-        ast::Expr::Trim { trim_where, .. } => {
-            let name = match trim_where {
-                Some(ast::TrimWhereField::Leading) => "ltrim",
-                Some(ast::TrimWhereField::Trailing) => "rtrim",
-                _ => "btrim",
-            };
-            (Some(name.into()), 2)
-        }
-        ast::Expr::Array(_) => (Some("array".into()), 2),
-        ast::Expr::Value(value) if matches!(value.value, ast::Value::Boolean(_)) => (Some("bool".into()), 1),
-        ast::Expr::Subquery(query) => match &*query.body {
-            ast::SetExpr::Select(select) => match select.projection.first() {
-                Some(ast::SelectItem::ExprWithAlias { alias, .. }) => (Some(folded(alias)), 2),
-                Some(ast::SelectItem::UnnamedExpr(inner)) => figure(inner),
-                _ => (None, 0),
-            },
-            _ => (None, 0),
-        },
-        _ => (None, 0),
-    }
-}
-
-fn type_name(data_type: &ast::DataType) -> String {
-    match expr::column_type(data_type) {
-        Ok(ty) => ty.ty.name().to_string(),
-        Err(_) => data_type.to_string().to_lowercase(),
-    }
 }
 
 /// Where ORDER BY or DISTINCT ON finds its value: an output column by name, position or expression, else a hidden column.
@@ -619,64 +584,6 @@ fn output_place<'n>(tree: &ast::Expr, names: impl Iterator<Item = &'n str>, coun
         },
         _ => Ok(None),
     }
-}
-
-fn direction(order: &ast::OrderByExpr) -> (bool, bool) {
-    let descending = order.options.asc == Some(false);
-    (descending, order.options.nulls_first.unwrap_or(descending))
-}
-
-fn sort_key(value: Expr, ty: ColumnType, order: &ast::OrderByExpr) -> Result<SortKey> {
-    let (descending, nulls_first) = direction(order);
-    Ok(SortKey { value, ty, descending, nulls_first })
-}
-
-fn order_list(query: &ast::Query) -> Result<Vec<&ast::OrderByExpr>> {
-    match query.order_by.as_ref().map(|order| &order.kind) {
-        None => Ok(Vec::new()),
-        Some(ast::OrderByKind::Expressions(list)) => Ok(list.iter().collect()),
-        Some(ast::OrderByKind::All(_)) => Err(Error::unsupported("ORDER BY ALL")),
-    }
-}
-
-fn group_list(select: &ast::Select) -> Result<Vec<&ast::Expr>> {
-    match &select.group_by {
-        ast::GroupByExpr::Expressions(list, modifiers) if modifiers.is_empty() => {
-            for tree in list {
-                if matches!(tree, ast::Expr::Rollup(_) | ast::Expr::Cube(_) | ast::Expr::GroupingSets(_)) {
-                    return Err(Error::unsupported("GROUP BY with grouping sets"));
-                }
-            }
-            Ok(list.iter().collect())
-        }
-        _ => Err(Error::unsupported("GROUP BY ALL")),
-    }
-}
-
-fn refuse_clauses(select: &ast::Select) -> Result<()> {
-    let refused = [
-        (select.into.is_some(), "SELECT INTO"),
-        (!select.named_window.is_empty(), "window functions"),
-        (select.qualify.is_some(), "QUALIFY"),
-        (select.top.is_some(), "TOP"),
-        (!select.lateral_views.is_empty(), "LATERAL VIEW"),
-        (select.connect_by.is_some(), "CONNECT BY"),
-        (select.prewhere.is_some(), "PREWHERE"),
-        (!select.cluster_by.is_empty() || !select.distribute_by.is_empty() || !select.sort_by.is_empty(), "SORT BY"),
-    ];
-    match refused.iter().find(|(present, _)| *present) {
-        Some((_, what)) => Err(Error::unsupported(what)),
-        None => Ok(()),
-    }
-}
-
-fn refuse_options(options: &ast::WildcardAdditionalOptions) -> Result<()> {
-    let given = options.opt_exclude.is_some()
-        || options.opt_except.is_some()
-        || options.opt_replace.is_some()
-        || options.opt_rename.is_some()
-        || options.opt_ilike.is_some();
-    if given { Err(Error::unsupported("options of *")) } else { Ok(()) }
 }
 
 fn primary_keys(from: &super::from::From) -> Vec<(Vec<usize>, std::ops::Range<usize>)> {
@@ -854,10 +761,12 @@ fn plan_block(
         input = tail.sort_and_limit(input, keys);
     }
     let visible = lists.visible;
-    let items = lists.items.into_iter().take(visible).enumerate().map(|(place, item)| Item {
-        bound: Bound { expr: Expr::Column(place), ty: item.bound.ty },
-        ..item
-    });
+    let items = lists
+        .items
+        .into_iter()
+        .take(visible)
+        .enumerate()
+        .map(|(place, item)| Item { bound: Bound { expr: Expr::Column(place), ty: item.bound.ty }, ..item });
     Ok(output(input, total, items.collect()))
 }
 
@@ -918,7 +827,13 @@ fn renamed(plan: &Arc<QueryPlan>, names: &[ast::TableAliasColumnDef]) -> Result<
     Ok(Arc::new(QueryPlan { input: plan.input.clone(), width: plan.width, output: plan.output.clone(), fields }))
 }
 
-fn set_operation(kind: SetKind, all: bool, left: QueryPlan, right: QueryPlan, params: &mut Params) -> Result<QueryPlan> {
+fn set_operation(
+    kind: SetKind,
+    all: bool,
+    left: QueryPlan,
+    right: QueryPlan,
+    params: &mut Params,
+) -> Result<QueryPlan> {
     let name = match kind {
         SetKind::Union => "UNION",
         SetKind::Intersect => "INTERSECT",

@@ -213,15 +213,28 @@ fn catalog(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<V
         }),
         "pg_encoding_to_char" => text(if number(args, 0) == 6 { "UTF8" } else { "" }),
         "pg_table_is_visible" => Value::Bool(is_visible(context, oid(args, 0))),
-        "pg_type_is_visible" | "pg_function_is_visible" | "pg_operator_is_visible" | "pg_opclass_is_visible"
-        | "pg_collation_is_visible" | "pg_statistics_obj_is_visible" => Value::Bool(true),
+        "pg_type_is_visible"
+        | "pg_function_is_visible"
+        | "pg_operator_is_visible"
+        | "pg_opclass_is_visible"
+        | "pg_collation_is_visible"
+        | "pg_statistics_obj_is_visible" => Value::Bool(true),
         // Stored expressions are kept as their text.
         "pg_get_expr" => args[0].clone(),
         "pg_get_indexdef" => relations::index_definition(context, oid(args, 0), number(args, 1)),
         "pg_get_constraintdef" => relations::constraint_definition(context, oid(args, 0)),
-        "pg_get_viewdef" | "pg_get_ruledef" | "pg_get_triggerdef" | "pg_get_partkeydef" | "pg_get_function_result"
-        | "pg_get_function_arguments" | "pg_get_function_identity_arguments" | "pg_get_statisticsobjdef_columns"
-        | "pg_get_replica_identity_index" | "obj_description" | "shobj_description" | "col_description"
+        "pg_get_viewdef"
+        | "pg_get_ruledef"
+        | "pg_get_triggerdef"
+        | "pg_get_partkeydef"
+        | "pg_get_function_result"
+        | "pg_get_function_arguments"
+        | "pg_get_function_identity_arguments"
+        | "pg_get_statisticsobjdef_columns"
+        | "pg_get_replica_identity_index"
+        | "obj_description"
+        | "shobj_description"
+        | "col_description"
         | "pg_tablespace_location" => Value::Null,
         "pg_get_serial_sequence" => return Some(serial_sequence(context, args)),
         "pg_relation_is_publishable" => Value::Bool(false),
@@ -232,8 +245,13 @@ fn catalog(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<V
         }
         "pg_indexes_size" => Value::Int8(0),
         "pg_database_size" => Value::Int8(context.db.pool().stats().high_water as i64 * PAGE_BYTES),
-        "has_table_privilege" | "has_schema_privilege" | "has_database_privilege" | "has_column_privilege"
-        | "has_sequence_privilege" | "has_function_privilege" | "pg_has_role" => Value::Bool(true),
+        "has_table_privilege"
+        | "has_schema_privilege"
+        | "has_database_privilege"
+        | "has_column_privilege"
+        | "has_sequence_privilege"
+        | "has_function_privilege"
+        | "pg_has_role" => Value::Bool(true),
         "pg_stat_get_numscans" => Value::Int8(0),
         "pg_column_size" => {
             let mut bytes = Vec::new();
@@ -242,7 +260,8 @@ fn catalog(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<V
         }
         "txid_current" | "pg_current_xact_id" => {
             let pid = context.session.shared().pid;
-            let own = context.db.sessions().into_iter().find(|session| session.pid == pid).and_then(|session| session.txn);
+            let own =
+                context.db.sessions().into_iter().find(|session| session.pid == pid).and_then(|session| session.txn);
             own.map_or(Value::Null, |txn| Value::Int8(txn as i64))
         }
         "current_database_oid" => Value::Oid(DATABASE_OID),

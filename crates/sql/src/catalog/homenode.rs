@@ -14,22 +14,65 @@ macro_rules! view {
 }
 
 pub(super) static TABLES: &[VirtualTable] = &[
-    view!("topology", 12_400, [
-        ("node", Int4), ("cpus", Text), ("memory_bytes", Int8), ("free_bytes", Int8), ("memory_tier", Int4), ("distances", Text),
-    ], topology),
-    view!("pool", 12_401, [
-        ("partition", Int4), ("node", Int4), ("frames", Int8), ("free", Int8), ("dirty", Int8), ("reads", Int8),
-        ("read_runs", Int8), ("writes", Int8), ("write_runs", Int8), ("evictions", Int8), ("foreground_evictions", Int8),
-        ("frame_waits", Int8), ("taken", Int8), ("borrowed", Int8), ("swept", Int8),
-    ], pool),
-    view!("log", 12_402, [
-        ("tail", Int8), ("durable", Int8), ("records", Int8), ("bytes", Int8), ("flushes", Int8), ("released", Int8),
-        ("released_worst", Int8), ("sync_ns_total", Int8), ("sync_ns_worst", Int8), ("flush_ns_total", Int8),
-        ("flush_ns_worst", Int8),
-    ], log),
-    view!("waits", 12_403, [
-        ("class", Text), ("event", Text), ("count", Int8), ("total_ns", Int8), ("worst_ns", Int8),
-    ], waits),
+    view!(
+        "topology",
+        12_400,
+        [
+            ("node", Int4),
+            ("cpus", Text),
+            ("memory_bytes", Int8),
+            ("free_bytes", Int8),
+            ("memory_tier", Int4),
+            ("distances", Text),
+        ],
+        topology
+    ),
+    view!(
+        "pool",
+        12_401,
+        [
+            ("partition", Int4),
+            ("node", Int4),
+            ("frames", Int8),
+            ("free", Int8),
+            ("dirty", Int8),
+            ("reads", Int8),
+            ("read_runs", Int8),
+            ("writes", Int8),
+            ("write_runs", Int8),
+            ("evictions", Int8),
+            ("foreground_evictions", Int8),
+            ("frame_waits", Int8),
+            ("taken", Int8),
+            ("borrowed", Int8),
+            ("swept", Int8),
+        ],
+        pool
+    ),
+    view!(
+        "log",
+        12_402,
+        [
+            ("tail", Int8),
+            ("durable", Int8),
+            ("records", Int8),
+            ("bytes", Int8),
+            ("flushes", Int8),
+            ("released", Int8),
+            ("released_worst", Int8),
+            ("sync_ns_total", Int8),
+            ("sync_ns_worst", Int8),
+            ("flush_ns_total", Int8),
+            ("flush_ns_worst", Int8),
+        ],
+        log
+    ),
+    view!(
+        "waits",
+        12_403,
+        [("class", Text), ("event", Text), ("count", Int8), ("total_ns", Int8), ("worst_ns", Int8),],
+        waits
+    ),
 ];
 
 fn number(number: u64) -> Value {
@@ -49,7 +92,8 @@ fn ranges(cpus: &[usize]) -> String {
             _ => parts.push((cpu, cpu)),
         }
     }
-    let shown = parts.iter().map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
+    let shown =
+        parts.iter().map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
     shown.collect::<Vec<_>>().join(",")
 }
 
@@ -75,8 +119,19 @@ fn pool(context: &mut Context) -> Result<Rows> {
     let rows = context.db.pool().stats().partitions.into_iter().map(|part| {
         let mut row = vec![Value::Int4(part.partition as i32), Value::Int4(part.node as i32)];
         let numbers = [
-            part.frames, part.free, part.dirty, part.reads, part.read_runs, part.writes, part.write_runs, part.evictions,
-            part.foreground_evictions, part.frame_waits, part.taken, part.borrowed, part.swept,
+            part.frames,
+            part.free,
+            part.dirty,
+            part.reads,
+            part.read_runs,
+            part.writes,
+            part.write_runs,
+            part.evictions,
+            part.foreground_evictions,
+            part.frame_waits,
+            part.taken,
+            part.borrowed,
+            part.swept,
         ];
         row.extend(numbers.into_iter().map(number));
         row
@@ -87,15 +142,30 @@ fn pool(context: &mut Context) -> Result<Rows> {
 fn log(context: &mut Context) -> Result<Rows> {
     let stats = context.db.log().stats();
     let numbers = [
-        stats.tail, stats.durable, stats.records, stats.bytes, stats.flushes, stats.released, stats.released_worst,
-        stats.sync_ns_total, stats.sync_ns_worst, stats.flush_ns_total, stats.flush_ns_worst,
+        stats.tail,
+        stats.durable,
+        stats.records,
+        stats.bytes,
+        stats.flushes,
+        stats.released,
+        stats.released_worst,
+        stats.sync_ns_total,
+        stats.sync_ns_worst,
+        stats.flush_ns_total,
+        stats.flush_ns_worst,
     ];
     Ok(vec![numbers.into_iter().map(number).collect()])
 }
 
 fn waits(_: &mut Context) -> Result<Rows> {
     let rows = wait::totals().into_iter().map(|total| {
-        vec![text(total.event.class()), text(total.event.name()), number(total.count), number(total.total_ns), number(total.worst_ns)]
+        vec![
+            text(total.event.class()),
+            text(total.event.name()),
+            number(total.count),
+            number(total.total_ns),
+            number(total.worst_ns),
+        ]
     });
     Ok(rows.collect())
 }

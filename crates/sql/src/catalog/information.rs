@@ -13,8 +13,12 @@ pub(super) static TABLES: &[VirtualTable] = &[
         name: "tables",
         oid: 12_300,
         columns: &[
-            ("table_catalog", Name), ("table_schema", Name), ("table_name", Name), ("table_type", Text),
-            ("is_insertable_into", Text), ("is_typed", Text),
+            ("table_catalog", Name),
+            ("table_schema", Name),
+            ("table_name", Name),
+            ("table_type", Text),
+            ("is_insertable_into", Text),
+            ("is_typed", Text),
         ],
         rows: tables,
     },
@@ -23,10 +27,21 @@ pub(super) static TABLES: &[VirtualTable] = &[
         name: "columns",
         oid: 12_301,
         columns: &[
-            ("table_catalog", Name), ("table_schema", Name), ("table_name", Name), ("column_name", Name),
-            ("ordinal_position", Int4), ("column_default", Text), ("is_nullable", Text), ("data_type", Text),
-            ("character_maximum_length", Int4), ("numeric_precision", Int4), ("numeric_scale", Int4), ("udt_name", Name),
-            ("is_identity", Text), ("identity_generation", Text), ("is_updatable", Text),
+            ("table_catalog", Name),
+            ("table_schema", Name),
+            ("table_name", Name),
+            ("column_name", Name),
+            ("ordinal_position", Int4),
+            ("column_default", Text),
+            ("is_nullable", Text),
+            ("data_type", Text),
+            ("character_maximum_length", Int4),
+            ("numeric_precision", Int4),
+            ("numeric_scale", Int4),
+            ("udt_name", Name),
+            ("is_identity", Text),
+            ("identity_generation", Text),
+            ("is_updatable", Text),
         ],
         rows: columns,
     },
@@ -47,7 +62,14 @@ fn tables(context: &mut Context) -> Result<Rows> {
     let catalog = context.database_name.clone();
     let mut rows = Vec::new();
     for table in context.definitions().tables() {
-        rows.push(vec![text(&catalog), text(&table.schema), text(&table.name), text("BASE TABLE"), yes(true), yes(false)]);
+        rows.push(vec![
+            text(&catalog),
+            text(&table.schema),
+            text(&table.name),
+            text("BASE TABLE"),
+            yes(true),
+            yes(false),
+        ]);
     }
     for table in crate::virtual_table::all() {
         rows.push(vec![text(&catalog), text(table.schema), text(table.name), text("VIEW"), yes(false), yes(false)]);
@@ -80,7 +102,14 @@ fn columns(context: &mut Context) -> Result<Rows> {
             };
             let mut row = vec![text(&catalog), text(&table.schema), text(&table.name), text(&column.name)];
             row.extend([Value::Int4(place as i32 + 1), default.map_or(Value::Null, text), yes(!column.not_null)]);
-            row.extend([text(ty.ty.sql_name()), length, precision, scale, text(ty.ty.name()), yes(column.identity.is_some())]);
+            row.extend([
+                text(ty.ty.sql_name()),
+                length,
+                precision,
+                scale,
+                text(ty.ty.name()),
+                yes(column.identity.is_some()),
+            ]);
             row.extend([generation, yes(true)]);
             rows.push(row);
         }

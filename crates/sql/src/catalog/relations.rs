@@ -17,59 +17,204 @@ macro_rules! table {
 pub(super) use table;
 
 pub(super) static TABLES: &[VirtualTable] = &[
-    table!("pg_class", 1259, [
-        ("oid", Oid), ("relname", Name), ("relnamespace", Oid), ("reltype", Oid), ("reloftype", Oid), ("relowner", Oid),
-        ("relam", Oid), ("relfilenode", Oid), ("reltablespace", Oid), ("relpages", Int4), ("reltuples", Float4),
-        ("relallvisible", Int4), ("reltoastrelid", Oid), ("relhasindex", Bool), ("relisshared", Bool),
-        ("relpersistence", Char), ("relkind", Char), ("relnatts", Int2), ("relchecks", Int2), ("relhasrules", Bool),
-        ("relhastriggers", Bool), ("relhassubclass", Bool), ("relrowsecurity", Bool), ("relforcerowsecurity", Bool),
-        ("relispopulated", Bool), ("relreplident", Char), ("relispartition", Bool), ("relrewrite", Oid),
-        ("relfrozenxid", Xid), ("relminmxid", Xid), ("relacl", TextArray), ("reloptions", TextArray),
-        ("relpartbound", PgNodeTree),
-    ], pg_class),
-    table!("pg_attribute", 1249, [
-        ("attrelid", Oid), ("attname", Name), ("atttypid", Oid), ("attstattarget", Int4), ("attlen", Int2), ("attnum", Int2),
-        ("attndims", Int4), ("attcacheoff", Int4), ("atttypmod", Int4), ("attbyval", Bool), ("attalign", Char),
-        ("attstorage", Char), ("attcompression", Char), ("attnotnull", Bool), ("atthasdef", Bool), ("atthasmissing", Bool),
-        ("attidentity", Char), ("attgenerated", Char), ("attisdropped", Bool), ("attislocal", Bool), ("attinhcount", Int4),
-        ("attcollation", Oid), ("attacl", TextArray), ("attoptions", TextArray), ("attfdwoptions", TextArray),
-        ("attmissingval", TextArray),
-    ], pg_attribute),
+    table!(
+        "pg_class",
+        1259,
+        [
+            ("oid", Oid),
+            ("relname", Name),
+            ("relnamespace", Oid),
+            ("reltype", Oid),
+            ("reloftype", Oid),
+            ("relowner", Oid),
+            ("relam", Oid),
+            ("relfilenode", Oid),
+            ("reltablespace", Oid),
+            ("relpages", Int4),
+            ("reltuples", Float4),
+            ("relallvisible", Int4),
+            ("reltoastrelid", Oid),
+            ("relhasindex", Bool),
+            ("relisshared", Bool),
+            ("relpersistence", Char),
+            ("relkind", Char),
+            ("relnatts", Int2),
+            ("relchecks", Int2),
+            ("relhasrules", Bool),
+            ("relhastriggers", Bool),
+            ("relhassubclass", Bool),
+            ("relrowsecurity", Bool),
+            ("relforcerowsecurity", Bool),
+            ("relispopulated", Bool),
+            ("relreplident", Char),
+            ("relispartition", Bool),
+            ("relrewrite", Oid),
+            ("relfrozenxid", Xid),
+            ("relminmxid", Xid),
+            ("relacl", TextArray),
+            ("reloptions", TextArray),
+            ("relpartbound", PgNodeTree),
+        ],
+        pg_class
+    ),
+    table!(
+        "pg_attribute",
+        1249,
+        [
+            ("attrelid", Oid),
+            ("attname", Name),
+            ("atttypid", Oid),
+            ("attstattarget", Int4),
+            ("attlen", Int2),
+            ("attnum", Int2),
+            ("attndims", Int4),
+            ("attcacheoff", Int4),
+            ("atttypmod", Int4),
+            ("attbyval", Bool),
+            ("attalign", Char),
+            ("attstorage", Char),
+            ("attcompression", Char),
+            ("attnotnull", Bool),
+            ("atthasdef", Bool),
+            ("atthasmissing", Bool),
+            ("attidentity", Char),
+            ("attgenerated", Char),
+            ("attisdropped", Bool),
+            ("attislocal", Bool),
+            ("attinhcount", Int4),
+            ("attcollation", Oid),
+            ("attacl", TextArray),
+            ("attoptions", TextArray),
+            ("attfdwoptions", TextArray),
+            ("attmissingval", TextArray),
+        ],
+        pg_attribute
+    ),
     table!("pg_attrdef", 2604, [("oid", Oid), ("adrelid", Oid), ("adnum", Int2), ("adbin", PgNodeTree)], pg_attrdef),
-    table!("pg_index", 2610, [
-        ("indexrelid", Oid), ("indrelid", Oid), ("indnatts", Int2), ("indnkeyatts", Int2), ("indisunique", Bool),
-        ("indnullsnotdistinct", Bool), ("indisprimary", Bool), ("indisexclusion", Bool), ("indimmediate", Bool),
-        ("indisclustered", Bool), ("indisvalid", Bool), ("indcheckxmin", Bool), ("indisready", Bool), ("indislive", Bool),
-        ("indisreplident", Bool), ("indkey", Int2Vector), ("indcollation", OidVector), ("indclass", OidVector),
-        ("indoption", Int2Vector), ("indexprs", PgNodeTree), ("indpred", PgNodeTree),
-    ], pg_index),
-    table!("pg_constraint", 2606, [
-        ("oid", Oid), ("conname", Name), ("connamespace", Oid), ("contype", Char), ("condeferrable", Bool),
-        ("condeferred", Bool), ("convalidated", Bool), ("conrelid", Oid), ("contypid", Oid), ("conindid", Oid),
-        ("conparentid", Oid), ("confrelid", Oid), ("confupdtype", Char), ("confdeltype", Char), ("confmatchtype", Char),
-        ("conislocal", Bool), ("coninhcount", Int4), ("connoinherit", Bool), ("conkey", Type::Int2Array),
-        ("confkey", Type::Int2Array), ("conbin", PgNodeTree),
-    ], pg_constraint),
-    table!("pg_sequence", 2224, [
-        ("seqrelid", Oid), ("seqtypid", Oid), ("seqstart", Int8), ("seqincrement", Int8), ("seqmax", Int8), ("seqmin", Int8),
-        ("seqcache", Int8), ("seqcycle", Bool),
-    ], pg_sequence),
-    table!("pg_tables", 12_100, [
-        ("schemaname", Name), ("tablename", Name), ("tableowner", Name), ("tablespace", Name), ("hasindexes", Bool),
-        ("hasrules", Bool), ("hastriggers", Bool), ("rowsecurity", Bool),
-    ], pg_tables),
-    table!("pg_indexes", 12_101, [
-        ("schemaname", Name), ("tablename", Name), ("indexname", Name), ("tablespace", Name), ("indexdef", Text),
-    ], pg_indexes),
-    table!("pg_sequences", 12_102, [
-        ("schemaname", Name), ("sequencename", Name), ("sequenceowner", Name), ("data_type", Type::Regtype),
-        ("start_value", Int8), ("min_value", Int8), ("max_value", Int8), ("increment_by", Int8), ("cycle", Bool),
-        ("cache_size", Int8), ("last_value", Int8),
-    ], pg_sequences),
-    table!("pg_depend", 2608, [
-        ("classid", Oid), ("objid", Oid), ("objsubid", Int4), ("refclassid", Oid), ("refobjid", Oid), ("refobjsubid", Int4),
-        ("deptype", Char),
-    ], pg_depend),
+    table!(
+        "pg_index",
+        2610,
+        [
+            ("indexrelid", Oid),
+            ("indrelid", Oid),
+            ("indnatts", Int2),
+            ("indnkeyatts", Int2),
+            ("indisunique", Bool),
+            ("indnullsnotdistinct", Bool),
+            ("indisprimary", Bool),
+            ("indisexclusion", Bool),
+            ("indimmediate", Bool),
+            ("indisclustered", Bool),
+            ("indisvalid", Bool),
+            ("indcheckxmin", Bool),
+            ("indisready", Bool),
+            ("indislive", Bool),
+            ("indisreplident", Bool),
+            ("indkey", Int2Vector),
+            ("indcollation", OidVector),
+            ("indclass", OidVector),
+            ("indoption", Int2Vector),
+            ("indexprs", PgNodeTree),
+            ("indpred", PgNodeTree),
+        ],
+        pg_index
+    ),
+    table!(
+        "pg_constraint",
+        2606,
+        [
+            ("oid", Oid),
+            ("conname", Name),
+            ("connamespace", Oid),
+            ("contype", Char),
+            ("condeferrable", Bool),
+            ("condeferred", Bool),
+            ("convalidated", Bool),
+            ("conrelid", Oid),
+            ("contypid", Oid),
+            ("conindid", Oid),
+            ("conparentid", Oid),
+            ("confrelid", Oid),
+            ("confupdtype", Char),
+            ("confdeltype", Char),
+            ("confmatchtype", Char),
+            ("conislocal", Bool),
+            ("coninhcount", Int4),
+            ("connoinherit", Bool),
+            ("conkey", Type::Int2Array),
+            ("confkey", Type::Int2Array),
+            ("conbin", PgNodeTree),
+        ],
+        pg_constraint
+    ),
+    table!(
+        "pg_sequence",
+        2224,
+        [
+            ("seqrelid", Oid),
+            ("seqtypid", Oid),
+            ("seqstart", Int8),
+            ("seqincrement", Int8),
+            ("seqmax", Int8),
+            ("seqmin", Int8),
+            ("seqcache", Int8),
+            ("seqcycle", Bool),
+        ],
+        pg_sequence
+    ),
+    table!(
+        "pg_tables",
+        12_100,
+        [
+            ("schemaname", Name),
+            ("tablename", Name),
+            ("tableowner", Name),
+            ("tablespace", Name),
+            ("hasindexes", Bool),
+            ("hasrules", Bool),
+            ("hastriggers", Bool),
+            ("rowsecurity", Bool),
+        ],
+        pg_tables
+    ),
+    table!(
+        "pg_indexes",
+        12_101,
+        [("schemaname", Name), ("tablename", Name), ("indexname", Name), ("tablespace", Name), ("indexdef", Text),],
+        pg_indexes
+    ),
+    table!(
+        "pg_sequences",
+        12_102,
+        [
+            ("schemaname", Name),
+            ("sequencename", Name),
+            ("sequenceowner", Name),
+            ("data_type", Type::Regtype),
+            ("start_value", Int8),
+            ("min_value", Int8),
+            ("max_value", Int8),
+            ("increment_by", Int8),
+            ("cycle", Bool),
+            ("cache_size", Int8),
+            ("last_value", Int8),
+        ],
+        pg_sequences
+    ),
+    table!(
+        "pg_depend",
+        2608,
+        [
+            ("classid", Oid),
+            ("objid", Oid),
+            ("objsubid", Int4),
+            ("refclassid", Oid),
+            ("refobjid", Oid),
+            ("refobjsubid", Int4),
+            ("deptype", Char),
+        ],
+        pg_depend
+    ),
 ];
 
 /// One row of pg_class.
@@ -96,7 +241,16 @@ impl Class<'_> {
         // PostgreSQL writes -1 for a table that was never analysed; nothing here ever is.
         row.extend([Value::Float4(-1.0), Value::Int4(0), oid(0), flag(self.has_index), flag(false)]);
         row.extend([text("p"), text(self.kind), Value::Int2(self.columns as i16), Value::Int2(0), flag(false)]);
-        row.extend([flag(false), flag(false), flag(false), flag(false), flag(true), text(replica_identity), flag(false), oid(0)]);
+        row.extend([
+            flag(false),
+            flag(false),
+            flag(false),
+            flag(false),
+            flag(true),
+            text(replica_identity),
+            flag(false),
+            oid(0),
+        ]);
         row.extend([oid(0), oid(0), Value::Null, Value::Null, Value::Null]);
         row
     }
@@ -108,7 +262,15 @@ fn pg_class(context: &mut Context) -> Result<Rows> {
     for table in definitions.tables() {
         let has_index = table.primary_key.is_some() || !table.indexes.is_empty();
         let (schema, pages) = (table.schema.as_str(), table.pages_estimate());
-        let class = |oid, name, kind, columns, pages| Class { oid, name, schema, kind, pages, columns, has_index: kind == "r" && has_index };
+        let class = |oid, name, kind, columns, pages| Class {
+            oid,
+            name,
+            schema,
+            kind,
+            pages,
+            columns,
+            has_index: kind == "r" && has_index,
+        };
         rows.push(class(table.oid, table.name.as_str(), "r", table.columns.len(), pages).row());
         if let Some(key) = &table.primary_key {
             rows.push(class(key.oid, key.name.as_str(), "i", key.columns.len(), 1).row());
@@ -130,7 +292,15 @@ fn pg_class(context: &mut Context) -> Result<Rows> {
 }
 
 /// One row of pg_attribute.
-fn attribute(relation: u32, number: usize, name: &str, ty: ColumnType, not_null: bool, default: bool, identity: &str) -> Vec<Value> {
+fn attribute(
+    relation: u32,
+    number: usize,
+    name: &str,
+    ty: ColumnType,
+    not_null: bool,
+    default: bool,
+    identity: &str,
+) -> Vec<Value> {
     let length = ty.ty.len();
     let collation = if ty.ty.is_string() { super::fixed::DEFAULT_COLLATION_OID } else { 0 };
     let by_value = matches!(length, 1 | 2 | 4 | 8);
@@ -143,7 +313,16 @@ fn attribute(relation: u32, number: usize, name: &str, ty: ColumnType, not_null:
     };
     let mut row = vec![oid(relation), text(name), oid(ty.ty.oid()), Value::Int4(-1), Value::Int2(length)];
     row.extend([Value::Int2(number as i16), Value::Int4(0), Value::Int4(-1), Value::Int4(ty.typmod), flag(by_value)]);
-    row.extend([text(align), text(storage), text(""), flag(not_null), flag(default), flag(false), text(identity), text("")]);
+    row.extend([
+        text(align),
+        text(storage),
+        text(""),
+        flag(not_null),
+        flag(default),
+        flag(false),
+        text(identity),
+        text(""),
+    ]);
     row.extend([flag(false), flag(true), Value::Int4(0), oid(collation)]);
     row.extend([Value::Null, Value::Null, Value::Null, Value::Null]);
     row
@@ -171,7 +350,9 @@ fn pg_attribute(context: &mut Context) -> Result<Rows> {
         }
     }
     for sequence in definitions.sequences() {
-        for (place, (name, ty)) in [("last_value", Int8), ("log_cnt", Int8), ("is_called", Bool)].into_iter().enumerate() {
+        for (place, (name, ty)) in
+            [("last_value", Int8), ("log_cnt", Int8), ("is_called", Bool)].into_iter().enumerate()
+        {
             rows.push(attribute(sequence.oid, place + 1, name, ColumnType::new(ty), true, false, ""));
         }
     }
@@ -241,7 +422,16 @@ fn pg_index(context: &mut Context) -> Result<Rows> {
         for index in indexes(&table) {
             let count = Value::Int2(index.columns.len() as i16);
             let mut row = vec![oid(index.oid), oid(table.oid), count.clone(), count, flag(index.unique), flag(false)];
-            row.extend([flag(index.primary), flag(false), flag(true), flag(false), flag(true), flag(false), flag(true), flag(true)]);
+            row.extend([
+                flag(index.primary),
+                flag(false),
+                flag(true),
+                flag(false),
+                flag(true),
+                flag(false),
+                flag(true),
+                flag(true),
+            ]);
             row.extend([flag(false), vector(index.columns.iter().map(|column| *column as u32 + 1))]);
             let collation = |column: &usize| {
                 if table.columns[*column].ty.ty.is_string() { super::fixed::DEFAULT_COLLATION_OID } else { 0 }
@@ -273,7 +463,8 @@ fn pg_constraint(context: &mut Context) -> Result<Rows> {
 fn pg_sequence(context: &mut Context) -> Result<Rows> {
     let rows = context.definitions().sequences().into_iter().map(|sequence| {
         let number = |number: i64| Value::Int8(number);
-        let mut row = vec![oid(sequence.oid), oid(sequence.ty.oid()), number(sequence.start), number(sequence.increment)];
+        let mut row =
+            vec![oid(sequence.oid), oid(sequence.ty.oid()), number(sequence.start), number(sequence.increment)];
         row.extend([number(sequence.max), number(sequence.min), number(1), flag(sequence.cycle)]);
         row
     });
@@ -331,7 +522,8 @@ fn pg_depend(context: &mut Context) -> Result<Rows> {
 }
 
 fn quoted_columns(table: &Table, columns: &[usize]) -> String {
-    let names: Vec<String> = columns.iter().map(|column| homenode_engine::quote_name(&table.columns[*column].name)).collect();
+    let names: Vec<String> =
+        columns.iter().map(|column| homenode_engine::quote_name(&table.columns[*column].name)).collect();
     names.join(", ")
 }
 
@@ -355,7 +547,8 @@ pub(super) fn index_definition(context: &mut Context, wanted: u32, column: i64) 
                 return text(index_text(&table, index));
             }
             let place = usize::try_from(column - 1).ok().and_then(|place| index.columns.get(place));
-            return place.map_or_else(|| text(""), |column| text(homenode_engine::quote_name(&table.columns[*column].name)));
+            return place
+                .map_or_else(|| text(""), |column| text(homenode_engine::quote_name(&table.columns[*column].name)));
         }
     }
     Value::Null
@@ -386,7 +579,9 @@ pub(super) fn name_of(context: &mut Context, wanted: u32) -> Option<(String, Str
             return Some((table.schema.clone(), index.name.to_string()));
         }
     }
-    virtual_table::all().find(|table| table.oid == wanted).map(|table| (table.schema.to_string(), table.name.to_string()))
+    virtual_table::all()
+        .find(|table| table.oid == wanted)
+        .map(|table| (table.schema.to_string(), table.name.to_string()))
 }
 
 /// The OID of a relation by name.

@@ -45,7 +45,13 @@ pub(crate) fn encode_equal(value: ValueRef<'_>, ty: Type, out: &mut Vec<u8>) -> 
 ///
 /// # Errors
 /// 0A000 for families that do not compare by key.
-pub(crate) fn encode_end(value: ValueRef<'_>, ty: Type, lower: bool, inclusive: bool, out: &mut Vec<u8>) -> Result<Option<bool>> {
+pub(crate) fn encode_end(
+    value: ValueRef<'_>,
+    ty: Type,
+    lower: bool,
+    inclusive: bool,
+    out: &mut Vec<u8>,
+) -> Result<Option<bool>> {
     if value.is_null() {
         return Ok(None);
     }
@@ -74,7 +80,9 @@ pub(crate) fn encode_end(value: ValueRef<'_>, ty: Type, lower: bool, inclusive: 
 fn same_family(value: ValueRef<'_>, ty: Type) -> bool {
     match value {
         ValueRef::Null => true,
-        ValueRef::Int2(_) | ValueRef::Int4(_) | ValueRef::Int8(_) | ValueRef::Oid(_) => ty.is_integer() || ty.is_oid_like(),
+        ValueRef::Int2(_) | ValueRef::Int4(_) | ValueRef::Int8(_) | ValueRef::Oid(_) => {
+            ty.is_integer() || ty.is_oid_like()
+        }
         ValueRef::Float4(_) | ValueRef::Float8(_) => matches!(ty, Type::Float4 | Type::Float8),
         ValueRef::Numeric(_) => ty == Type::Numeric,
         ValueRef::Text(_) => ty.is_text(),
@@ -112,13 +120,17 @@ fn fitted(value: ValueRef<'_>, ty: Type, lower: bool, inclusive: bool) -> Result
             })
         }
         ValueRef::Float8(number) if ty.is_integer() => Ok(as_integer(number.floor(), number.ceil())),
-        ValueRef::Float4(number) if ty.is_integer() => Ok(as_integer(f64::from(number).floor(), f64::from(number).ceil())),
+        ValueRef::Float4(number) if ty.is_integer() => {
+            Ok(as_integer(f64::from(number).floor(), f64::from(number).ceil()))
+        }
         ValueRef::Numeric(number) if matches!(ty, Type::Float4 | Type::Float8) => {
             Ok(Fitted::At(Value::Float8(decimal_to_f64(number)), inclusive))
         }
         _ => match value.as_i64() {
             Some(integer) if ty == Type::Numeric => Ok(Fitted::At(Value::Numeric(Decimal::from(integer)), inclusive)),
-            Some(integer) if matches!(ty, Type::Float4 | Type::Float8) => Ok(Fitted::At(Value::Float8(integer as f64), inclusive)),
+            Some(integer) if matches!(ty, Type::Float4 | Type::Float8) => {
+                Ok(Fitted::At(Value::Float8(integer as f64), inclusive))
+            }
             _ => Err(Error::unsupported(format!("a comparison of a key of type {ty} with a value of another family"))),
         },
     }

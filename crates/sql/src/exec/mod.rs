@@ -127,12 +127,7 @@ impl RowSource for Registers<'_> {
 
 /// True when all conditions hold.
 #[inline]
-pub(crate) fn all_hold(
-    conditions: &[Expr],
-    row: &dyn RowSource,
-    params: &[Value],
-    env: &mut Env<'_>,
-) -> Result<bool> {
+pub(crate) fn all_hold(conditions: &[Expr], row: &dyn RowSource, params: &[Value], env: &mut Env<'_>) -> Result<bool> {
     for condition in conditions {
         if condition.eval_bool(row, params, env)? != Some(true) {
             return Ok(false);

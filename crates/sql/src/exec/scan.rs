@@ -64,12 +64,21 @@ impl ScanRows {
         let session = &mut context(env).session;
         self.state = match index {
             None => State::Table(session.scan(&self.plan.table, range, reverse)?),
-            Some(at) => State::Index(session.index_scan(&self.plan.table, &self.plan.table.indexes[at], range, reverse)?),
+            Some(at) => {
+                State::Index(session.index_scan(&self.plan.table, &self.plan.table.indexes[at], range, reverse)?)
+            }
         };
         Ok(())
     }
 
-    fn open_list(&mut self, env: &mut Env<'_>, params: &[Value], row: &[Value], index: Option<usize>, values: &[Expr]) -> Result<()> {
+    fn open_list(
+        &mut self,
+        env: &mut Env<'_>,
+        params: &[Value],
+        row: &[Value],
+        index: Option<usize>,
+        values: &[Expr],
+    ) -> Result<()> {
         let columns = key_columns(&self.plan.table, index);
         let ty = self.plan.table.columns[columns[0]].ty.ty;
         let mut prefixes = Vec::with_capacity(values.len());
@@ -97,8 +106,12 @@ impl ScanRows {
                     self.state = State::Closed;
                     return Ok(true);
                 }
-                State::Table(scan) => scan.next(session)?.map(|(key, row)| copy(&mut self.key, &mut self.bytes, key, row)),
-                State::Index(scan) => scan.next(session)?.map(|(key, row)| copy(&mut self.key, &mut self.bytes, key, row)),
+                State::Table(scan) => {
+                    scan.next(session)?.map(|(key, row)| copy(&mut self.key, &mut self.bytes, key, row))
+                }
+                State::Index(scan) => {
+                    scan.next(session)?.map(|(key, row)| copy(&mut self.key, &mut self.bytes, key, row))
+                }
                 State::Between => None,
             };
             if found.is_some() {

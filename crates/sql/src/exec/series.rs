@@ -49,7 +49,8 @@ impl Operator for SeriesRows {
                 }
             }
             SeriesKind::Times { start, stop, step, ty } => {
-                let values = (start.eval(&row, params, env)?, stop.eval(&row, params, env)?, step.eval(&row, params, env)?);
+                let values =
+                    (start.eval(&row, params, env)?, stop.eval(&row, params, env)?, step.eval(&row, params, env)?);
                 times(values, *ty)?
             }
             SeriesKind::Unnest { array, array_type } => match array.eval(&row, params, env)? {
@@ -101,7 +102,9 @@ fn times((start, stop, step): (Value, Value, Value), ty: ColumnType) -> Result<S
         Value::Timestamp(us) | Value::Timestamptz(us) => Some(*us),
         _ => None,
     };
-    let (Some(start), Some(stop), Value::Interval(step)) = (us(&start), us(&stop), &step) else { return Ok(State::Done) };
+    let (Some(start), Some(stop), Value::Interval(step)) = (us(&start), us(&stop), &step) else {
+        return Ok(State::Done);
+    };
     let direction = step.order_us().signum();
     if direction == 0 {
         return Err(zero_step());

@@ -31,8 +31,20 @@ pub(super) fn compare_keys(order: &[SortKey], a: &[Value], b: &[Value]) -> Order
     for ((key, a), b) in order.iter().zip(a).zip(b) {
         let ordering = match (a.is_null(), b.is_null()) {
             (true, true) => Ordering::Equal,
-            (true, false) => if key.nulls_first { Ordering::Less } else { Ordering::Greater },
-            (false, true) => if key.nulls_first { Ordering::Greater } else { Ordering::Less },
+            (true, false) => {
+                if key.nulls_first {
+                    Ordering::Less
+                } else {
+                    Ordering::Greater
+                }
+            }
+            (false, true) => {
+                if key.nulls_first {
+                    Ordering::Greater
+                } else {
+                    Ordering::Less
+                }
+            }
             (false, false) => {
                 let ordering = if key.ty.ty == Type::Bpchar {
                     compare_bpchar(a.as_ref(), b.as_ref())

@@ -4,8 +4,8 @@
 
 use super::hash_table::HashTable;
 use super::{Running, context, key_value};
-use crate::expr::{CmpOp, Env, Expr, External, RowSource, compare_values};
 use crate::context::{Context, NEEDS_SESSION};
+use crate::expr::{CmpOp, Env, Expr, External, RowSource, compare_values};
 use crate::plan::QueryPlan;
 use homenode_types::{Error, Result, SqlState, Type, Value};
 use std::sync::Arc;

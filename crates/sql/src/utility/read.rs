@@ -1,290 +1,9 @@
-//! What does a utility statement ask for? Readers over tokens for what is not a query or a table definition.
+//! How are utility statements written? One small reader for each kind, in PostgreSQL's grammar.
 
+use super::reader::Reader;
+use super::{CopyOptions, CopySubject, Direction, Level, Modes, Name, ObjectKind, SequenceOptions, Utility};
 use crate::lexer::{self, Kind, Token};
-use crate::parse::characters;
 use homenode_types::{Error, Result, SqlState};
-
-/// A possibly qualified name, with its place in the text for error messages.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Name {
-    /// Schema, when given.
-    pub schema: Option<String>,
-    /// The object's name.
-    pub name: String,
-    /// 1-based character position.
-    pub position: usize,
-}
-
-/// Isolation level as asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Level {
-    /// READ COMMITTED (and READ UNCOMMITTED).
-    ReadCommitted,
-    /// REPEATABLE READ.
-    RepeatableRead,
-    /// SERIALIZABLE.
-    Serializable,
-}
-
-/// Transaction modes of BEGIN and SET TRANSACTION.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Modes {
-    /// ISOLATION LEVEL.
-    pub isolation: Option<Level>,
-    /// READ ONLY (true) or READ WRITE.
-    pub read_only: Option<bool>,
-}
-
-/// What DROP drops.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ObjectKind {
-    /// DROP TABLE.
-    Table,
-    /// DROP INDEX.
-    Index,
-    /// DROP SEQUENCE.
-    Sequence,
-}
-
-/// Format of COPY and its options.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CopyOptions {
-    /// CSV instead of text.
-    pub csv: bool,
-    /// Column separator.
-    pub delimiter: u8,
-    /// What stands for NULL.
-    pub null: String,
-    /// First line holds names.
-    pub header: bool,
-    /// CSV quote.
-    pub quote: u8,
-    /// CSV escape.
-    pub escape: u8,
-}
-
-/// What COPY copies.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CopySubject {
-    /// A table and, when given, columns.
-    Table(Name, Vec<String>),
-    /// `COPY (query) TO`: the query's text.
-    Query(String),
-}
-
-/// How many rows FETCH and MOVE take.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Direction {
-    /// FORWARD n; 0 and negative counts are refused when run.
-    Forward(u64),
-    /// FORWARD ALL.
-    All,
-}
-
-/// Numbers of CREATE and ALTER SEQUENCE; `Some(None)` is NO MINVALUE / NO MAXVALUE.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[allow(missing_docs)]
-pub struct SequenceOptions {
-    pub increment: Option<i64>,
-    pub min: Option<Option<i64>>,
-    pub max: Option<Option<i64>>,
-    pub start: Option<i64>,
-    /// RESTART: to the start (None inside) or to a number.
-    pub restart: Option<Option<i64>>,
-    pub cache: Option<i64>,
-    pub cycle: Option<bool>,
-    /// AS type.
-    pub ty: Option<String>,
-    /// OWNED BY table.column, or OWNED BY NONE.
-    pub owned_by: Option<Option<(String, String)>>,
-}
-
-/// A utility statement.
-#[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)]
-pub enum Utility {
-    Begin { start: bool, modes: Modes },
-    Commit { chain: bool },
-    Rollback { chain: bool },
-    Savepoint(String),
-    Release(String),
-    RollbackTo(String),
-    SetTransaction { modes: Modes, session: bool },
-    /// `None`: TO DEFAULT.
-    Set { name: String, value: Option<String>, local: bool },
-    /// `None`: ALL.
-    Show(Option<String>),
-    Reset(Option<String>),
-    Discard(String),
-    Truncate { tables: Vec<Name>, restart_identity: bool, cascade: bool },
-    Vacuum { tables: Vec<Name>, analyze: bool },
-    Analyze { tables: Vec<Name> },
-    Checkpoint,
-    Lock { tables: Vec<Name>, mode: String, nowait: bool },
-    Copy { subject: CopySubject, from: bool, options: CopyOptions },
-    Explain { analyze: bool, verbose: bool, costs: bool, json: bool, timing: bool, body: String },
-    Prepare { name: String, types: Vec<String>, body: String },
-    Execute { name: String, arguments: Vec<String> },
-    /// `None`: ALL.
-    Deallocate(Option<String>),
-    Declare { name: String, hold: bool, query: String },
-    Fetch { name: String, direction: Direction, moving: bool },
-    Close(Option<String>),
-    CreateSequence { name: Name, if_not_exists: bool, options: SequenceOptions },
-    AlterSequence { name: Name, if_exists: bool, options: SequenceOptions },
-    Drop { kind: ObjectKind, names: Vec<Name>, if_exists: bool, cascade: bool },
-}
-
-/// Reads tokens of one statement in order.
-pub(crate) struct Reader<'a> {
-    source: &'a str,
-    tokens: &'a [Token],
-    at: usize,
-}
-
-impl<'a> Reader<'a> {
-    fn new(source: &'a str, tokens: &'a [Token]) -> Reader<'a> {
-        Reader { source, tokens, at: 0 }
-    }
-
-    fn peek(&self) -> Option<&'a Token> {
-        self.tokens.get(self.at)
-    }
-
-    fn word_is(&self, word: &str) -> bool {
-        self.peek().is_some_and(|token| token.is_word(self.source, word))
-    }
-
-    fn eat(&mut self, word: &str) -> bool {
-        let found = self.word_is(word);
-        self.at += usize::from(found);
-        found
-    }
-
-    /// Eats all of `words` or none.
-    fn eat_all(&mut self, words: &str) -> bool {
-        let before = self.at;
-        let found = words.split(' ').all(|word| self.eat(word));
-        if !found {
-            self.at = before;
-        }
-        found
-    }
-
-    fn eat_symbol(&mut self, symbol: &str) -> bool {
-        let found = self.peek().is_some_and(|token| token.is(self.source, symbol));
-        self.at += usize::from(found);
-        found
-    }
-
-    fn error(&self) -> Error {
-        match self.peek() {
-            Some(token) => {
-                let text = token.text(self.source);
-                Error::new(SqlState::SYNTAX_ERROR, format!("syntax error at or near \"{text}\""))
-                    .with_position(characters(self.source, token.start as usize))
-            }
-            None => {
-                let end = self.tokens.last().map_or(0, |token| token.end as usize);
-                Error::new(SqlState::SYNTAX_ERROR, "syntax error at end of input").with_position(characters(self.source, end))
-            }
-        }
-    }
-
-    fn expect(&mut self, word: &str) -> Result<()> {
-        if self.eat(word) { Ok(()) } else { Err(self.error()) }
-    }
-
-    fn expect_symbol(&mut self, symbol: &str) -> Result<()> {
-        if self.eat_symbol(symbol) { Ok(()) } else { Err(self.error()) }
-    }
-
-    fn end(&self) -> Result<()> {
-        if self.at == self.tokens.len() { Ok(()) } else { Err(self.error()) }
-    }
-
-    fn identifier(&mut self) -> Result<String> {
-        let name = self.peek().and_then(|token| lexer::identifier(self.source, token)).ok_or_else(|| self.error())?;
-        self.at += 1;
-        Ok(name)
-    }
-
-    fn name(&mut self) -> Result<Name> {
-        let position = self.peek().map_or(0, |token| characters(self.source, token.start as usize));
-        let mut parts = vec![self.identifier()?];
-        while self.eat_symbol(".") {
-            parts.push(self.identifier()?);
-        }
-        let name = parts.pop().unwrap_or_default();
-        // database.schema.name: there is one database, so its name says nothing.
-        Ok(Name { schema: parts.pop(), name, position })
-    }
-
-    fn names(&mut self) -> Result<Vec<Name>> {
-        let mut names = Vec::new();
-        loop {
-            self.eat("only");
-            names.push(self.name()?);
-            self.eat_symbol("*");
-            if !self.eat_symbol(",") {
-                return Ok(names);
-            }
-        }
-    }
-
-    fn integer(&mut self) -> Result<i64> {
-        let negative = self.eat_symbol("-");
-        if !negative {
-            self.eat_symbol("+");
-        }
-        let token = self.peek().filter(|token| token.kind == Kind::Integer).ok_or_else(|| self.error())?;
-        let text = token.text(self.source);
-        self.at += 1;
-        let signed = if negative { format!("-{text}") } else { text.to_string() };
-        signed.parse().map_err(|_| Error::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, format!("value \"{signed}\" is out of range for type bigint")))
-    }
-
-    fn string(&mut self) -> Result<String> {
-        let value = self.peek().and_then(|token| lexer::string_value(self.source, token)).ok_or_else(|| self.error())?;
-        self.at += 1;
-        Ok(value)
-    }
-
-    /// The text from here to the end of the statement.
-    fn rest(&mut self) -> Result<String> {
-        let (Some(first), Some(last)) = (self.peek(), self.tokens.last()) else { return Err(self.error()) };
-        self.at = self.tokens.len();
-        Ok(self.source[first.start as usize..last.end as usize].to_string())
-    }
-
-    /// The texts between here and the closing parenthesis, split at top-level commas; eats the parenthesis.
-    fn arguments(&mut self) -> Result<Vec<String>> {
-        let mut found = Vec::new();
-        let (mut depth, mut from) = (0, self.at);
-        loop {
-            let Some(token) = self.peek() else { return Err(self.error()) };
-            match token.text(self.source) {
-                "(" | "[" if token.kind == Kind::Punct => depth += 1,
-                text @ (")" | "]" | ",") if token.kind == Kind::Punct && depth == 0 => {
-                    if self.at > from {
-                        let (first, last) = (self.tokens[from], self.tokens[self.at - 1]);
-                        found.push(self.source[first.start as usize..last.end as usize].to_string());
-                    } else if text == "," || !found.is_empty() {
-                        return Err(self.error());
-                    }
-                    from = self.at + 1;
-                    if text != "," {
-                        self.at += 1;
-                        return Ok(found);
-                    }
-                }
-                ")" | "]" if token.kind == Kind::Punct => depth -= 1,
-                _ => {}
-            }
-            self.at += 1;
-        }
-    }
-}
 
 /// Reads the statement if it is a utility; `None` leaves it to the SQL parser.
 ///
@@ -372,8 +91,10 @@ pub fn read(source: &str, tokens: &[Token]) -> Result<Option<Utility>> {
             Utility::AlterSequence { name: r.name()?, if_exists, options: sequence_options(r)? }
         }
         "create" | "alter" => return refuse_objects(r, &verb),
-        "listen" | "notify" | "unlisten" | "grant" | "revoke" | "comment" | "do" | "call" | "cluster" | "reindex" | "refresh"
-        | "load" | "import" | "security" | "reassign" | "merge" => return Err(Error::unsupported(verb.to_ascii_uppercase())),
+        "listen" | "notify" | "unlisten" | "grant" | "revoke" | "comment" | "do" | "call" | "cluster" | "reindex"
+        | "refresh" | "load" | "import" | "security" | "reassign" | "merge" => {
+            return Err(Error::unsupported(verb.to_ascii_uppercase()));
+        }
         _ => return Ok(None),
     };
     r.end()?;
@@ -395,9 +116,35 @@ fn refuse_objects(r: &Reader<'_>, verb: &str) -> Result<Option<Utility>> {
         return Err(Error::unsupported("temporary tables"));
     }
     const KNOWN: [&str; 29] = [
-        "view", "materialized", "schema", "database", "role", "user", "group", "function", "procedure", "trigger", "type",
-        "domain", "extension", "policy", "rule", "aggregate", "cast", "collation", "server", "publication", "subscription",
-        "statistics", "tablespace", "event", "or", "operator", "language", "foreign", "system",
+        "view",
+        "materialized",
+        "schema",
+        "database",
+        "role",
+        "user",
+        "group",
+        "function",
+        "procedure",
+        "trigger",
+        "type",
+        "domain",
+        "extension",
+        "policy",
+        "rule",
+        "aggregate",
+        "cast",
+        "collation",
+        "server",
+        "publication",
+        "subscription",
+        "statistics",
+        "tablespace",
+        "event",
+        "or",
+        "operator",
+        "language",
+        "foreign",
+        "system",
     ];
     if KNOWN.iter().any(|word| r.word_is(word)) {
         return Err(Error::unsupported(naming(r, &verb.to_ascii_uppercase())));
@@ -514,7 +261,8 @@ fn setting_value(r: &mut Reader<'_>) -> Result<String> {
             }
             Kind::Operator if matches!(token.text(r.source), "-" | "+") => {
                 r.at += 1;
-                let number = r.peek().filter(|t| matches!(t.kind, Kind::Integer | Kind::Decimal)).ok_or_else(|| r.error())?;
+                let number =
+                    r.peek().filter(|t| matches!(t.kind, Kind::Integer | Kind::Decimal)).ok_or_else(|| r.error())?;
                 r.at += 1;
                 format!("{}{}", token.text(r.source), number.text(r.source))
             }
@@ -552,7 +300,9 @@ fn is_on(value: &Option<String>) -> Result<bool> {
     match value.as_deref().map(str::to_ascii_lowercase).as_deref() {
         None | Some("true" | "on" | "1") => Ok(true),
         Some("false" | "off" | "0") => Ok(false),
-        Some(other) => Err(Error::new(SqlState::SYNTAX_ERROR, format!("option requires a Boolean value, not \"{other}\""))),
+        Some(other) => {
+            Err(Error::new(SqlState::SYNTAX_ERROR, format!("option requires a Boolean value, not \"{other}\"")))
+        }
     }
 }
 
@@ -678,7 +428,8 @@ fn copy_options(r: &mut Reader<'_>) -> Result<CopyOptions> {
                 escape_given = true;
                 options.escape = one_byte("escape", value)?;
             }
-            "encoding" if value.as_deref().is_some_and(|v| matches!(v.to_ascii_lowercase().as_str(), "utf8" | "utf-8")) => {}
+            "encoding"
+                if value.as_deref().is_some_and(|v| matches!(v.to_ascii_lowercase().as_str(), "utf8" | "utf-8")) => {}
             other => return Err(Error::unsupported(format!("COPY option \"{other}\""))),
         }
     }
@@ -691,7 +442,9 @@ fn copy_options(r: &mut Reader<'_>) -> Result<CopyOptions> {
 fn one_byte(what: &str, value: &Option<String>) -> Result<u8> {
     match value.as_deref().map(str::as_bytes) {
         Some([byte]) => Ok(*byte),
-        _ => Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, format!("COPY {what} must be a single one-byte character"))),
+        _ => {
+            Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, format!("COPY {what} must be a single one-byte character")))
+        }
     }
 }
 
@@ -854,57 +607,4 @@ fn owner(r: &mut Reader<'_>) -> Result<Option<(String, String)>> {
     let name = r.name()?;
     let Some(table) = name.schema else { return Err(r.error()) };
     Ok(Some((table, name.name)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of(source: &str) -> Utility {
-        try_of(source).unwrap().unwrap_or_else(|| panic!("{source} is not a utility"))
-    }
-
-    fn try_of(source: &str) -> Result<Option<Utility>> {
-        let mut tokens = Vec::new();
-        lexer::lex(source, &mut tokens)?;
-        read(source, &tokens)
-    }
-
-    #[test]
-    fn transactions() {
-        assert_eq!(of("BEGIN"), Utility::Begin { start: false, modes: Modes::default() });
-        let modes = Modes { isolation: Some(Level::RepeatableRead), read_only: Some(true) };
-        assert_eq!(of("start transaction isolation level repeatable read, read only"), Utility::Begin { start: true, modes });
-        assert_eq!(of("END"), Utility::Commit { chain: false });
-        assert_eq!(of("rollback to savepoint a"), Utility::RollbackTo("a".into()));
-    }
-
-    #[test]
-    fn settings() {
-        let set = |name: &str, value: &str| Utility::Set { name: name.into(), value: Some(value.into()), local: false };
-        assert_eq!(of("set search_path to public, \"A\""), set("search_path", "public, A"));
-        assert_eq!(of("SET TIME ZONE 'UTC'"), set("timezone", "UTC"));
-        assert_eq!(of("set statement_timeout = 100"), set("statement_timeout", "100"));
-        assert_eq!(of("show transaction isolation level"), Utility::Show(Some("transaction_isolation".into())));
-    }
-
-    #[test]
-    fn copy_as_pgbench_and_psql_write_it() {
-        let Utility::Copy { subject, from, options } = of("copy pgbench_accounts from stdin with (freeze on)") else { panic!() };
-        assert!(from && !options.csv);
-        assert!(matches!(subject, CopySubject::Table(name, columns) if name.name == "pgbench_accounts" && columns.is_empty()));
-        let Utility::Copy { options, .. } = of("COPY t (a, b) FROM STDIN CSV HEADER DELIMITER ';'") else { panic!() };
-        assert_eq!((options.csv, options.header, options.delimiter), (true, true, b';'));
-        let Utility::Copy { subject, .. } = of("copy (select a, (b) from t) to stdout") else { panic!() };
-        assert_eq!(subject, CopySubject::Query("select a, (b) from t".into()));
-    }
-
-    #[test]
-    fn the_rest_is_left_or_named() {
-        assert!(try_of("select 1").unwrap().is_none());
-        assert!(try_of("create table t (a int)").unwrap().is_none());
-        let error = try_of("create view v as select 1").unwrap_err();
-        assert_eq!((error.code, error.message.as_str()), (SqlState::FEATURE_NOT_SUPPORTED, "CREATE VIEW is not supported"));
-        assert_eq!(try_of("begin foo").unwrap_err().message, "syntax error at or near \"foo\"");
-    }
 }

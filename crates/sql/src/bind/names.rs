@@ -1,0 +1,79 @@
+//! What is an output column called? PostgreSQL's names for columns without AS.
+
+use super::folded;
+use crate::expr;
+use sqlparser::ast;
+
+/// The qualifier and name of a plain column reference.
+pub(super) fn bare_column(tree: &ast::Expr) -> Option<(Option<String>, String)> {
+    match tree {
+        ast::Expr::Identifier(ident) => Some((None, folded(ident))),
+        ast::Expr::CompoundIdentifier(idents) => match &idents[..] {
+            [.., relation, name] => Some((Some(folded(relation)), folded(name))),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The name PostgreSQL gives an output column without AS (FigureColname in parse_target.c).
+pub(super) fn column_name(tree: &ast::Expr) -> String {
+    figure(tree).0.unwrap_or_else(|| "?column?".into())
+}
+
+/// The name and how strong it is: a cast names the column by its type only when nothing inside does better.
+fn figure(tree: &ast::Expr) -> (Option<String>, u8) {
+    match tree {
+        ast::Expr::Identifier(ident) => (Some(folded(ident)), 2),
+        ast::Expr::CompoundIdentifier(idents) => (idents.last().map(folded), 2),
+        ast::Expr::Function(function) => {
+            let name = function.name.0.last().and_then(|part| part.as_ident()).map(folded);
+            (name, 2)
+        }
+        ast::Expr::Nested(inner) | ast::Expr::Collate { expr: inner, .. } => figure(inner),
+        ast::Expr::Cast { expr: inner, data_type, .. } => match figure(inner) {
+            (name, 2) => (name, 2),
+            _ => (Some(type_name(data_type)), 1),
+        },
+        ast::Expr::TypedString(typed) => (Some(type_name(&typed.data_type)), 1),
+        ast::Expr::Interval(_) => (Some("interval".into()), 1),
+        ast::Expr::Case { else_result, .. } => match else_result.as_deref().map(figure) {
+            Some((name, 2)) => (name, 2),
+            _ => (Some("case".into()), 1),
+        },
+        ast::Expr::Exists { negated: false, .. } => (Some("exists".into()), 2),
+        ast::Expr::Extract { .. } => (Some("extract".into()), 2),
+        ast::Expr::Substring { .. } => (Some("substring".into()), 2),
+        ast::Expr::Position { .. } => (Some("position".into()), 2),
+        ast::Expr::Overlay { .. } => (Some("overlay".into()), 2),
+        ast::Expr::Ceil { .. } => (Some("ceil".into()), 2),
+        ast::Expr::Floor { .. } => (Some("floor".into()), 2),
+        ast::Expr::AtTimeZone { .. } => (Some("timezone".into()), 2),
+        ast::Expr::Trim { trim_where, .. } => {
+            let name = match trim_where {
+                Some(ast::TrimWhereField::Leading) => "ltrim",
+                Some(ast::TrimWhereField::Trailing) => "rtrim",
+                _ => "btrim",
+            };
+            (Some(name.into()), 2)
+        }
+        ast::Expr::Array(_) => (Some("array".into()), 2),
+        ast::Expr::Value(value) if matches!(value.value, ast::Value::Boolean(_)) => (Some("bool".into()), 1),
+        ast::Expr::Subquery(query) => match &*query.body {
+            ast::SetExpr::Select(select) => match select.projection.first() {
+                Some(ast::SelectItem::ExprWithAlias { alias, .. }) => (Some(folded(alias)), 2),
+                Some(ast::SelectItem::UnnamedExpr(inner)) => figure(inner),
+                _ => (None, 0),
+            },
+            _ => (None, 0),
+        },
+        _ => (None, 0),
+    }
+}
+
+fn type_name(data_type: &ast::DataType) -> String {
+    match expr::column_type(data_type) {
+        Ok(ty) => ty.ty.name().to_string(),
+        Err(_) => data_type.to_string().to_lowercase(),
+    }
+}
