@@ -82,7 +82,7 @@ pub enum LogError {
         holder: String,
     },
     /// The data folder already holds a log.
-    #[error("\"{}\" already holds log segments", path.display())]
+    #[error("\"{}\" already holds log segments, but the control file is missing", path.display())]
     Exists {
         /// The folder.
         path: PathBuf,

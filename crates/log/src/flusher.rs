@@ -39,6 +39,8 @@ impl Flusher {
         self.shared.flusher.adopt();
         let mut idle_turns = 0;
         loop {
+            // Before looking for work: what was appended before the stop is then seen and flushed.
+            let stopping = self.shared.stop.load(Ordering::Acquire);
             if self.shared.has_flush_work(self.written) {
                 match self.flush() {
                     Ok(true) => idle_turns = 0,
@@ -51,7 +53,7 @@ impl Flusher {
                     }
                     Err(Broken) => return,
                 }
-            } else if self.shared.stop.load(Ordering::Acquire) {
+            } else if stopping {
                 return;
             } else {
                 let shared = &self.shared;

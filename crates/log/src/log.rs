@@ -48,7 +48,7 @@ impl LogConfig {
         if !self.buffer_bytes.is_power_of_two() || self.buffer_bytes < 64 << 10 {
             return setting("buffer_bytes", "a power of two, at least 64 KiB");
         }
-        if self.segment_bytes % 4096 != 0 || !(64 << 10..=1 << 40).contains(&self.segment_bytes) {
+        if !self.segment_bytes.is_multiple_of(4096) || !(64 << 10..=1 << 40).contains(&self.segment_bytes) {
             return setting("segment_bytes", "a multiple of 4 KiB from 64 KiB to 1 TiB");
         }
         if self.insert_slots == 0 {
@@ -164,7 +164,7 @@ impl Log {
     /// [`LogError::Io`]; [`LogError::Setting`]; [`LogError::Missing`] if no segment reaches to `end`.
     pub fn open_at(config: LogConfig, end: Lsn) -> Result<Arc<Log>, LogError> {
         config.check()?;
-        if end < FIRST_LSN || end % record::ALIGN as u64 != 0 {
+        if end < FIRST_LSN || !end.is_multiple_of(record::ALIGN as u64) {
             return Err(LogError::Missing { path: config.dir, lsn: end });
         }
         Log::start(config, end)
@@ -262,11 +262,10 @@ impl Log {
     fn reserve(&self, lane: usize, bytes: u64) -> Insertion<'_> {
         let shared = &*self.shared;
         // Before a slot is taken: a task that parks with one makes others look for theirs.
-        if shared.has_room(shared.slots.tail() + bytes) {
-            if let Some(insertion) = shared.slots.reserve(lane, bytes) {
+        if shared.has_room(shared.slots.tail() + bytes)
+            && let Some(insertion) = shared.slots.reserve(lane, bytes) {
                 return insertion;
             }
-        }
         self.reserve_slowly(lane, bytes)
     }
 
@@ -424,15 +423,20 @@ fn spawn_threads(shared: &Arc<Shared>, first: Segment) -> Vec<JoinHandle> {
     ]
 }
 
-/// Removes the segments that start at or after `end`, the last one first, each durably: a crash in
-/// between must not leave a gap. Returns the others, and checks that they reach to `end`.
+/// Removes the segments that start after `end`, the last one first, each durably: a crash in between
+/// must not leave a gap. Returns those that start before `end`, and checks that the log reaches there.
+///
+/// One that starts at `end` itself stays where it is until [`segment::make`] renames the new one over
+/// it: it may be the only one (nothing before it is needed any more, nothing is in it yet), and without it
+/// a crash before the new one has its name would leave a log that nobody can open.
 fn cut_off(dir: &Path, end: Lsn) -> Result<VecDeque<(Lsn, u64)>, LogError> {
     let mut starts = segment::list(dir)?;
-    while starts.last().is_some_and(|&start| start >= end) {
+    while starts.last().is_some_and(|&start| start > end) {
         let start = starts.pop().expect("just looked at");
         let spare = segment::retire(dir, start, 0)?;
         fs::remove_file(&spare.path).map_err(LogError::io("remove", &spare.path))?;
     }
+    let replaced = starts.pop_if(|start| *start == end).is_some();
     let mut on_disk = VecDeque::new();
     for start in starts {
         let path = segment::path_of(dir, start);
@@ -440,7 +444,7 @@ fn cut_off(dir: &Path, end: Lsn) -> Result<VecDeque<(Lsn, u64)>, LogError> {
         on_disk.push_back((start, SegmentHeader::read(&path, start, &file)?.bytes));
     }
     let reached = on_disk.back().map_or(FIRST_LSN, |(start, bytes)| start + bytes);
-    if reached < end {
+    if reached < end && !replaced {
         return Err(LogError::Missing { path: dir.to_path_buf(), lsn: reached });
     }
     Ok(on_disk)

@@ -50,7 +50,7 @@ impl Ring {
 
     /// Copies the bytes from `lsn` on into `out`; both are multiples of 8.
     pub(crate) fn copy_out(&self, lsn: Lsn, out: &mut [u8]) {
-        assert!(lsn % 8 == 0 && out.len() % 8 == 0 && out.len() <= self.words.len() * 8);
+        assert!(lsn.is_multiple_of(8) && out.len().is_multiple_of(8) && out.len() <= self.words.len() * 8);
         let at = self.index(lsn);
         let before_wrap = out.len().min((self.words.len() - at) * 8);
         let (first, second) = out.split_at_mut(before_wrap);

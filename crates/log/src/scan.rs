@@ -59,7 +59,7 @@ pub fn scan(dir: &Path, from: Lsn) -> Result<LogReader, LogError> {
     let parts = parts(dir, from)?;
     let missing = LogError::Missing { path: dir.to_path_buf(), lsn: from };
     let covered = parts.first().is_some_and(|part| part.start <= from && from <= part.end);
-    if !covered || from % record::ALIGN as u64 != 0 {
+    if !covered || !from.is_multiple_of(record::ALIGN as u64) {
         return Err(missing);
     }
     Ok(LogReader {

@@ -83,8 +83,8 @@ impl SegmentHeader {
         }
         let header = SegmentHeader { start: long(16), bytes: long(24), salt: long(32) };
         let sane = header.start == start
-            && header.start % 8 == 0
-            && header.bytes % 8 == 0
+            && header.start.is_multiple_of(8)
+            && header.bytes.is_multiple_of(8)
             && header.bytes <= 1 << 40
             && header.start < 1 << 62;
         if sane { Ok(header) } else { Err(damaged("the segment header does not fit the file's name")) }
@@ -139,7 +139,8 @@ pub(crate) struct Spare {
     pub(crate) bytes: u64,
 }
 
-/// Makes a segment: allocated, zeroed, synced, and only then named.
+/// Makes a segment: allocated, zeroed, synced, and only then named. It takes the place of one that has
+/// that name, so that at no moment there is none.
 pub(crate) fn make(dir: &Path, header: SegmentHeader) -> Result<Segment, LogError> {
     let temporary = dir.join(format!("new-{:016x}", header.start));
     let made = fill_new(&temporary, &header).and_then(|file| install(dir, &temporary, file, header));

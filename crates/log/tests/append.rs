@@ -139,6 +139,25 @@ fn each_life_goes_on_where_the_last_one_ended() {
 }
 
 #[test]
+fn a_log_of_one_empty_segment_opens_again() {
+    let dir = Folder::new();
+    let log = Log::create(small(&dir)).unwrap();
+    let end = log.append(0, 0, &[&payload(0, 0, 40)]).end;
+    log.shutdown();
+    // The second life writes nothing, and needs nothing of the first.
+    let log = Log::open_at(small(&dir), end).unwrap();
+    log.truncate_before(end);
+    while homenode_log::segment::list(dir.as_ref()).unwrap()[0] < end {
+        std::thread::yield_now();
+    }
+    log.shutdown();
+    for _ in 0..2 {
+        Log::open_at(small(&dir), end).unwrap().shutdown();
+        assert_eq!(read_all(&dir.0, end), (Vec::new(), end, Tail::Clean));
+    }
+}
+
+#[test]
 fn what_recovery_cut_off_never_comes_back() {
     let dir = Folder::new();
     let log = Log::create(small(&dir)).unwrap();
