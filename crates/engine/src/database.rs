@@ -71,13 +71,16 @@ pub(crate) struct Lane {
     pub stats: LaneStats,
 }
 
+/// A lane's own copy of the definitions, with the version that it was made of.
+type LaneCopy = Mutex<(u64, Arc<Definitions>)>;
+
 /// The catalog: definitions as published, and the tree that keeps them.
 pub(crate) struct Catalog {
     pub tree: Tree,
     version: CachePadded<AtomicU64>,
     current: Mutex<Arc<Definitions>>,
     /// Each lane's own copy of the definitions, with the version that it was made of.
-    lanes: Box<[CachePadded<Mutex<(u64, Arc<Definitions>)>>]>,
+    lanes: Box<[CachePadded<LaneCopy>]>,
     /// Held by the one transaction that changes definitions.
     pub lock: Arc<TableLock>,
     next_oid: AtomicU32,

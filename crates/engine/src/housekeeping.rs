@@ -178,11 +178,10 @@ fn checkpoint_loop(db: &Arc<Inner>) {
     while !db.closing() {
         task::park_timeout(WaitEvent::Sleep, 200_000_000);
         let (redo_start, _) = db.checkpoints.last();
-        if !db.closing() && db.log.tail() - redo_start > db.options.checkpoint_log_bytes {
-            if let Err(error) = checkpoint_as(db, false, Pace::Spread { duration_ns: SPREAD_NS }) {
+        if !db.closing() && db.log.tail() - redo_start > db.options.checkpoint_log_bytes
+            && let Err(error) = checkpoint_as(db, false, Pace::Spread { duration_ns: SPREAD_NS }) {
                 tracing::error!(%error, "checkpoint failed, tried again later");
             }
-        }
     }
 }
 

@@ -166,7 +166,7 @@ impl Session {
         &mut self,
         table: &Table,
         key: &[u8],
-        change: &mut dyn FnMut(&[u8], &mut Vec<Value>) -> Result<bool>,
+        change: &mut ChangeRow<'_>,
     ) -> Result<bool> {
         self.use_table(table)?;
         self.writer()?;
@@ -263,7 +263,7 @@ impl Session {
         &mut self,
         tree: &Tree,
         key: &[u8],
-        decide: &mut dyn FnMut(&[u8], &mut Vec<u8>) -> Result<Change>,
+        decide: &mut Decide<'_>,
     ) -> Result<bool> {
         let writer = self.writer()?;
         let mut new_value = Vec::new();
@@ -414,6 +414,12 @@ impl Session {
 
 /// More log than any one change of a row takes, a split included.
 const CHANGE_LOG_BYTES: u64 = 64 << 10;
+
+/// Writes a row's new values into a list that holds the old ones; false: the row is not (any more) what was looked for.
+pub type ChangeRow<'a> = dyn FnMut(&[u8], &mut Vec<Value>) -> Result<bool> + 'a;
+
+/// Says of an entry's newest value what is to become of it; a new value goes into the buffer.
+type Decide<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<Change> + 'a;
 
 /// What is to become of an entry.
 enum Change {

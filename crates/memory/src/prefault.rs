@@ -94,7 +94,7 @@ impl Crew {
 }
 
 fn pieces_of(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    const { assert!(PIECE_BYTES % HUGE_PAGE_BYTES == 0) };
+    const { assert!(PIECE_BYTES.is_multiple_of(HUGE_PAGE_BYTES)) };
     let end = range.end;
     range.step_by(PIECE_BYTES).map(move |start| start..end.min(start + PIECE_BYTES))
 }

@@ -145,7 +145,7 @@ impl Region {
     /// Address and length of a range.
     pub(crate) fn checked(&self, range: &Range<usize>) -> (NonNull<u8>, usize) {
         assert!(range.start <= range.end && range.end <= self.bytes, "{range:?} is not inside the region");
-        let aligned = range.start % HUGE_PAGE_BYTES == 0 && range.end % HUGE_PAGE_BYTES == 0;
+        let aligned = range.start.is_multiple_of(HUGE_PAGE_BYTES) && range.end.is_multiple_of(HUGE_PAGE_BYTES);
         assert!(aligned, "{range:?} is not made of whole huge pages");
         // SAFETY: range.start <= self.bytes, so the address is inside the mapping or one past it.
         (unsafe { self.start.add(range.start) }, range.end - range.start)

@@ -480,7 +480,7 @@ impl Pool {
     pub fn write_run(&self, first: PageNo, bytes: &mut [u8]) -> Result<(), PoolError> {
         /// Bytes of one write call.
         const PIECE: usize = 64 * PAGE_BYTES;
-        assert!(bytes.len() % PAGE_BYTES == 0);
+        assert!(bytes.len().is_multiple_of(PAGE_BYTES));
         let lsn = self.wal.tail().to_le_bytes();
         for (page_no, page) in (first..).zip(bytes.chunks_exact_mut(PAGE_BYTES)) {
             let at = header::LSN;

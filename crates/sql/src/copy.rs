@@ -129,7 +129,7 @@ impl CopyIn {
         if std::mem::take(&mut self.header_left) {
             return Ok(());
         }
-        if self.line % 1024 == 0 {
+        if self.line.is_multiple_of(1024) {
             context.check_interrupt()?;
         }
         let mut values = std::mem::take(&mut self.values);

@@ -362,7 +362,7 @@ fn duration_ms(text: &str) -> Option<u64> {
 
 fn duration_text(ms: u64) -> String {
     for (unit, factor) in [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)] {
-        if ms > 0 && ms % factor == 0 {
+        if ms > 0 && ms.is_multiple_of(factor) {
             return format!("{}{unit}", ms / factor);
         }
     }

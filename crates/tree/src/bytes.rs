@@ -181,7 +181,7 @@ impl BytesMut for PageMut<'_> {
 
     fn write_bytes(&mut self, off: usize, bytes: &[u8]) {
         // Values begin at a word: whole words are stored as such, without assembling them from parts.
-        let (words, rest) = if off % 8 == 0 { bytes.split_at(bytes.len() & !7) } else { bytes.split_at(0) };
+        let (words, rest) = if off.is_multiple_of(8) { bytes.split_at(bytes.len() & !7) } else { bytes.split_at(0) };
         for (word, at) in words.chunks_exact(8).zip((off..).step_by(8)) {
             PageMut::write_u64(self, at, u64::from_le_bytes(std::array::from_fn(|i| word[i])));
         }

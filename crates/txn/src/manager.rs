@@ -11,6 +11,9 @@ use homenode_platform::wait::WaitEvent;
 /// Lists of tasks that wait for a transaction's end, by a hash of its name.
 const WAIT_SHARDS: usize = 64;
 
+/// Tasks, with the transactions whose end they wait for.
+type Waiters = Vec<(TxnId, Task)>;
+
 /// What a reader makes of a row version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
@@ -44,7 +47,7 @@ pub struct Manager {
     clock: CachePadded<AtomicU64>,
     /// No snapshot older than this is taken or kept (see [`Manager::advance_horizon`]).
     pending_horizon: CachePadded<AtomicU64>,
-    waiters: Box<[CachePadded<Mutex<Vec<(TxnId, Task)>>>]>,
+    waiters: Box<[CachePadded<Mutex<Waiters>>]>,
     /// Tasks that wait for a table; a change of definition is rare.
     table_waiters: Mutex<Vec<Task>>,
 }
@@ -209,7 +212,7 @@ impl Manager {
         }
     }
 
-    fn shard(&self, txn: TxnId) -> &Mutex<Vec<(TxnId, Task)>> {
+    fn shard(&self, txn: TxnId) -> &Mutex<Waiters> {
         let hash = txn.writer().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58;
         &self.waiters[hash as usize % WAIT_SHARDS].0
     }

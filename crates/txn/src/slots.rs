@@ -255,12 +255,13 @@ impl Slots {
     pub fn closes_cycle(&self, me: usize, target: (usize, u64)) -> bool {
         let mut at = target;
         for _ in 0..self.slots.len() {
-            if at.0 == me {
-                return true;
-            }
             let slot = self.get(at.0);
+            // A wait for an earlier transaction of this slot is over, only the waiter doesn't know yet.
             if slot.generation() & GENERATION_MASK != at.1 & GENERATION_MASK {
                 return false;
+            }
+            if at.0 == me {
+                return true;
             }
             match slot.waits_for() {
                 Some(next) => at = next,
@@ -287,6 +288,10 @@ mod tests {
         slots.get(c).next_generation();
         slots.get(b).set_waits_for(Some(stale));
         assert!(!slots.closes_cycle(a, target(b)));
+        let earlier = target(a);
+        slots.get(a).next_generation();
+        slots.get(b).set_waits_for(Some(earlier));
+        assert!(!slots.closes_cycle(a, target(b)), "it waited for an earlier transaction of mine");
     }
 
     #[test]

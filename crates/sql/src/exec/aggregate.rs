@@ -95,7 +95,7 @@ impl AggregateRows {
         let mut read = 0_u64;
         while self.input.next(env, params, &mut self.inner)? {
             read += 1;
-            if read % 1024 == 0 {
+            if read.is_multiple_of(1024) {
                 context(env).check_interrupt()?;
             }
             let row = Registers(&self.inner);

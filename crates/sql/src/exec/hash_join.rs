@@ -123,7 +123,7 @@ impl Operator for HashRows {
                     return Ok(false);
                 }
                 self.steps = self.steps.wrapping_add(1);
-                if self.steps % 1024 == 0 {
+                if self.steps.is_multiple_of(1024) {
                     context(env).check_interrupt()?;
                 }
                 (self.in_left, self.matched) = (true, false);

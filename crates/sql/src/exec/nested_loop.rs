@@ -42,7 +42,7 @@ impl Operator for LoopRows {
             }
             while self.right.next(env, params, row)? {
                 self.steps = self.steps.wrapping_add(1);
-                if self.steps % 1024 == 0 {
+                if self.steps.is_multiple_of(1024) {
                     context(env).check_interrupt()?;
                 }
                 if all_hold(&self.plan.conditions, &Registers(row), params, env)? {

@@ -73,7 +73,7 @@ impl Operator for SortRows {
         let mut read = 0_u64;
         while self.input.next(env, params, row)? {
             read += 1;
-            if read % 1024 == 0 {
+            if read.is_multiple_of(1024) {
                 context(env).check_interrupt()?;
             }
             let mut keys = Vec::with_capacity(plan.keys.len());
