@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use common::{Folder, Server, Settings, code, connect, one, run};
 use postgres::Client;
@@ -39,8 +40,12 @@ impl Disk {
 
     /// Takes all room but `left` bytes.
     fn fill(&self, left: u64) {
-        let ballast = self.free_bytes().saturating_sub(left);
-        run(Command::new("fallocate").args(["-l", &ballast.to_string()]).arg(self.ballast()), "").ok();
+        // The server may be making a file of the log meanwhile.
+        common::wait_until("the disk has to be filled", Duration::from_secs(20), || {
+            let ballast = self.free_bytes().saturating_sub(left);
+            let mut fallocate = Command::new("fallocate");
+            run(fallocate.args(["-l", &ballast.to_string()]).arg(self.ballast()), "").status.success()
+        });
     }
 
     fn ballast(&self) -> std::path::PathBuf {
