@@ -14,7 +14,8 @@ use crate::utility::Utility;
 use crate::wire::{self, Format};
 use homenode_engine::{Activity, Database, STALE_DEFINITION, SessionShared};
 use homenode_types::{Error, Result, SqlState, Type, Value};
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -58,9 +59,10 @@ const MAX_NAMED: usize = 100_000;
 pub struct Connection {
     pub(crate) context: Context,
     pub(crate) transactions: Transactions,
-    pub(crate) statements: HashMap<String, Arc<Prepared>>,
-    pub(crate) portals: HashMap<String, Portal>,
-    cache: HashMap<Box<str>, Arc<Prepared>>,
+    /// Named by the client, so whoever makes names collide slows only itself: no keyed hash is needed.
+    pub(crate) statements: FxHashMap<String, Arc<Prepared>>,
+    pub(crate) portals: FxHashMap<String, Portal>,
+    cache: FxHashMap<Box<str>, Arc<Prepared>>,
     tokens: Vec<Token>,
     lifted: Lifted,
     /// Statements of a simple query that are still to run.
@@ -105,9 +107,9 @@ impl Connection {
         Ok(Connection {
             context,
             transactions: Transactions::default(),
-            statements: HashMap::new(),
-            portals: HashMap::new(),
-            cache: HashMap::new(),
+            statements: FxHashMap::default(),
+            portals: FxHashMap::default(),
+            cache: FxHashMap::default(),
             tokens: Vec::new(),
             lifted: Lifted::default(),
             queue: VecDeque::new(),

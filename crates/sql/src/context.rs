@@ -8,8 +8,8 @@ use crate::virtual_table::VirtualTable;
 use homenode_engine::{Database, Definitions, Isolation, Session};
 use homenode_platform::clock;
 use homenode_types::{Error, Result, SqlState, Value};
+use rustc_hash::FxHashMap;
 use std::any::Any;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Microseconds between 1970 and 2000, where PostgreSQL's timestamps begin.
@@ -19,9 +19,9 @@ pub(crate) const EPOCH_US: i64 = 946_684_800_000_000;
 #[derive(Default)]
 pub(crate) struct Scratch {
     /// Subqueries, by the place of their plan.
-    pub subqueries: HashMap<usize, Kept>,
+    pub subqueries: FxHashMap<usize, Kept>,
     /// Rows of shared queries.
-    pub shared_rows: HashMap<usize, Arc<Vec<Vec<Value>>>>,
+    pub shared_rows: FxHashMap<usize, Arc<Vec<Vec<Value>>>>,
 }
 
 /// A session as statements see it.
