@@ -54,24 +54,33 @@ impl Latch {
     /// The version to read under, after waiting, fairly, until nobody holds the latch exclusively.
     #[inline]
     pub fn optimistic(&self) -> Version {
-        self.try_optimistic().unwrap_or_else(|| self.optimistic_slow())
+        self.try_optimistic().or_else(|| self.optimistic_slow(&always)).expect("the condition is always true")
+    }
+
+    /// As [`optimistic`](Latch::optimistic), but queues only if `valid` holds then; `None` if not.
+    /// See [`lock_exclusive_if`](Latch::lock_exclusive_if).
+    #[inline]
+    pub fn optimistic_if(&self, valid: impl Fn() -> bool) -> Option<Version> {
+        self.try_optimistic().or_else(|| self.optimistic_slow(&valid))
     }
 
     #[cold]
-    fn optimistic_slow(&self) -> Version {
+    fn optimistic_slow(&self, valid: &dyn Fn() -> bool) -> Option<Version> {
         if task::many_cpus() {
             for attempt in 0..SPINS {
                 task::spin_hint(attempt);
                 if let Some(version) = self.try_optimistic() {
-                    return version;
+                    return Some(version);
                 }
             }
         }
         // Queue as a shared holder would: fair, and only this slow path writes the word.
-        self.lock_shared();
+        if !self.lock_shared_if(valid) {
+            return None;
+        }
         let version = Version(Word(self.word.load(Ordering::Relaxed)).version());
         self.unlock_shared();
-        version
+        Some(version)
     }
 
     /// Whether the data read since `version` was taken are of that version.
@@ -106,9 +115,22 @@ impl Latch {
     /// Waits until nobody holds the latch and takes it exclusively.
     #[inline]
     pub fn lock_exclusive(&self) {
-        if !self.try_lock_exclusive() {
-            self.lock_slow(Mode::Exclusive);
-        }
+        let _ = self.lock_exclusive_if(always);
+    }
+
+    /// As [`lock_exclusive`](Latch::lock_exclusive), but queues only if `valid` holds then. False: it
+    /// did not, and the latch is not held. True: the latch is held; `valid` was true when the
+    /// caller queued, if it had to, and may be false by now.
+    ///
+    /// For latches that come to guard something else over time (a pool's frames). `valid` is asked with
+    /// the waiters bit already set in the latch's word. So if someone makes it false under the
+    /// exclusive latch, releases that, and goes on with [`try_upgrade`](Latch::try_upgrade), which
+    /// fails while that bit is set, then either this call sees the change and does not queue, or
+    /// the upgrade fails until this caller has had its turn.
+    #[inline]
+    #[must_use]
+    pub fn lock_exclusive_if(&self, valid: impl Fn() -> bool) -> bool {
+        self.try_lock_exclusive() || self.lock_slow(Mode::Exclusive, &valid)
     }
 
     /// Takes the latch exclusively if that is possible at once.
@@ -136,9 +158,14 @@ impl Latch {
     /// Waits until nobody holds the latch exclusively and takes it shared.
     #[inline]
     pub fn lock_shared(&self) {
-        if !self.try_lock_shared() {
-            self.lock_slow(Mode::Shared);
-        }
+        let _ = self.lock_shared_if(always);
+    }
+
+    /// As [`lock_exclusive_if`](Latch::lock_exclusive_if), shared.
+    #[inline]
+    #[must_use]
+    pub fn lock_shared_if(&self, valid: impl Fn() -> bool) -> bool {
+        self.try_lock_shared() || self.lock_slow(Mode::Shared, &valid)
     }
 
     /// Takes the latch shared if that is possible at once.
@@ -178,14 +205,15 @@ impl Latch {
         false
     }
 
+    /// False if it would have had to queue while `valid` did not hold.
     #[cold]
-    fn lock_slow(&self, mode: Mode) {
+    fn lock_slow(&self, mode: Mode, valid: &dyn Fn() -> bool) -> bool {
         // With one CPU the holder cannot finish while we spin.
         if task::many_cpus() {
             for attempt in 0..SPINS {
                 task::spin_hint(attempt);
                 if self.try_take(mode) {
-                    return;
+                    return true;
                 }
             }
         }
@@ -193,10 +221,7 @@ impl Latch {
             Mode::Shared => WaitEvent::LatchShared,
             Mode::Exclusive => WaitEvent::LatchExclusive,
         };
-        parking::wait(&self.word, mode, event);
-        if mode == Mode::Exclusive {
-            acquired_exclusive();
-        }
+        parking::wait(&self.word, mode, event, valid) && (mode == Mode::Shared || acquired_exclusive())
     }
 
     #[inline]
@@ -205,6 +230,10 @@ impl Latch {
             parking::wake(&self.word);
         }
     }
+}
+
+fn always() -> bool {
+    true
 }
 
 /// Orders the taking of an exclusive hold before the holder's (relaxed) stores to the data, for
@@ -234,6 +263,9 @@ pub mod planted {
 
     /// Newcomers are let in however often the first waiter has been overtaken.
     pub static IGNORE_WAITERS: AtomicBool = AtomicBool::new(false);
+
+    /// Whether to queue is asked before the waiters bit is set, not after.
+    pub static ASK_EARLY: AtomicBool = AtomicBool::new(false);
 
     /// Optimistic readers are told that nothing changed, whatever did.
     pub static TRUST_READERS: AtomicBool = AtomicBool::new(false);

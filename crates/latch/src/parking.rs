@@ -6,7 +6,7 @@
 //! - when a latch with a queue is held by nobody, either the first waiter is woken, or whoever
 //!   released it is on the way to `wake`. So no wake-up is lost.
 
-use crate::word::{Mode, WAITERS, WOKEN, Word};
+use crate::word::{Mode, QUEUE_STATE, WAITERS, WOKEN, Word};
 use homenode_platform::atomic::{AtomicBool, AtomicU64, Ordering};
 use homenode_platform::sync::{Mutex, MutexGuard};
 use homenode_platform::task::{self, Task};
@@ -41,22 +41,36 @@ fn address(latch: &AtomicU64) -> usize {
     homenode_platform::address_key(std::ptr::from_ref(latch))
 }
 
-/// Queues for the latch and returns when it is held in `mode`.
-pub(crate) fn wait(latch: &AtomicU64, mode: Mode, event: WaitEvent) {
-    let Some(me) = enqueue(latch, mode) else {
-        return;
+/// Queues for the latch and returns true when it is held in `mode`; false, without having queued, if
+/// `valid` does not hold.
+pub(crate) fn wait(latch: &AtomicU64, mode: Mode, event: WaitEvent, valid: &dyn Fn() -> bool) -> bool {
+    let me = match enqueue(latch, mode, valid) {
+        Entry::Queued(me) => me,
+        Entry::Held => return true,
+        Entry::Refused => return false,
     };
     loop {
         task::park(event);
         // Acquire pairs with the release in `grant`: what earlier holders did is seen.
         if me.granted.load(Ordering::Acquire) || try_as_first(latch, &me) {
-            return;
+            return true;
         }
     }
 }
 
-/// Puts the caller into the queue; `None` if it got the latch after all.
-fn enqueue(latch: &AtomicU64, mode: Mode) -> Option<Arc<Waiter>> {
+/// How queueing ended.
+enum Entry {
+    Queued(Arc<Waiter>),
+    /// The caller got the latch after all.
+    Held,
+    /// The caller's condition does not hold.
+    Refused,
+}
+
+/// Puts the caller into the queue if it has to wait and may.
+fn enqueue(latch: &AtomicU64, mode: Mode, valid: &dyn Fn() -> bool) -> Entry {
+    #[cfg(homenode_lab)]
+    let asked_early = crate::planted::is_on(&crate::planted::ASK_EARLY).then(valid);
     let mut queue = bucket(latch);
     let mut word = Word(latch.load(Ordering::Relaxed));
     loop {
@@ -70,15 +84,26 @@ fn enqueue(latch: &AtomicU64, mode: Mode) -> Option<Arc<Waiter>> {
         // Even when the bit is set already the exchange is needed: it orders this decision before
         // or after the release that must see the bit. Acquire as in Latch::try_take.
         match latch.compare_exchange(word.0, next.0, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) if taken.is_some() => return None,
+            Ok(_) if taken.is_some() => return Entry::Held,
             Ok(_) => break,
             Err(now) => word = Word(now),
         }
     }
+    // Only now: whoever makes it false and then finds no waiters bit did so before our exchange,
+    // which has acquired it. (Releases and takings of the latch are all read-modify-writes of its word.)
+    let valid_now = valid();
+    #[cfg(homenode_lab)]
+    let valid_now = asked_early.unwrap_or(valid_now);
+    if !valid_now {
+        if !queue.iter().any(|waiter| waiter.latch == address(latch)) {
+            latch.fetch_and(!QUEUE_STATE, Ordering::Relaxed);
+        }
+        return Entry::Refused;
+    }
     let waiter =
         Arc::new(Waiter { latch: address(latch), mode, task: task::current(), granted: AtomicBool::new(false) });
     queue.push_back(waiter.clone());
-    Some(waiter)
+    Entry::Queued(waiter)
 }
 
 /// After a wake-up: takes the latch if the caller is first in the queue and the holders allow it.

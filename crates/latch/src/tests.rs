@@ -147,3 +147,37 @@ fn a_waiter_is_overtaken_a_bounded_number_of_times() {
     }
     waiter.join();
 }
+
+#[test]
+fn who_is_refused_leaves_no_trace() {
+    let latch = Latch::new();
+    let before = latch.optimistic();
+    latch.lock_shared();
+    assert!(latch.lock_shared_if(|| false), "the condition is for queueing only");
+    latch.unlock_shared();
+    assert!(!latch.lock_exclusive_if(|| false));
+    latch.unlock_shared();
+    assert!(latch.try_upgrade(before), "nobody holds the latch and nobody waits");
+    assert!(!latch.lock_shared_if(|| false));
+    assert_eq!(latch.optimistic_if(|| false), None);
+    latch.unlock_exclusive_unchanged();
+    assert_eq!(latch.optimistic_if(|| false), Some(before));
+}
+
+#[test]
+fn who_is_refused_leaves_the_queue_as_it_was() {
+    static LATCH: Latch = Latch::new();
+    let latch = &LATCH;
+    latch.lock_shared();
+    let waiter = thread::spawn("waiter", || {
+        assert!(LATCH.lock_exclusive_if(|| true));
+        LATCH.unlock_exclusive();
+    });
+    while !Word(latch.word.load(Ordering::Relaxed)).has_waiters() {
+        thread::sleep_ns(10_000);
+    }
+    assert!(!latch.lock_exclusive_if(|| false));
+    assert!(Word(latch.word.load(Ordering::Relaxed)).has_waiters());
+    latch.unlock_shared();
+    waiter.join();
+}

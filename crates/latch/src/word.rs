@@ -14,6 +14,8 @@ pub(crate) const WAITERS: u64 = 1 << 1;
 pub(crate) const WOKEN: u64 = 1 << 2;
 const OVERTAKE_STEP: u64 = 1 << 3;
 const OVERTAKES: u64 = 7 << 3;
+/// All that is said about a queue: clear while there is none.
+pub(crate) const QUEUE_STATE: u64 = WAITERS | WOKEN | OVERTAKES;
 pub(crate) const SHARED_STEP: u64 = 1 << 6;
 const SHARED: u64 = ((1 << 14) - 1) << 6;
 pub(crate) const VERSION_STEP: u64 = 1 << 20;
@@ -107,7 +109,7 @@ impl Word {
 
     /// The word when `count` first waiters take the latch and `more` says whether others remain.
     pub(crate) fn taken_by_waiters(self, mode: Mode, count: u64, more: bool) -> Word {
-        let word = Word(self.0 & !(WAITERS | WOKEN | OVERTAKES)).with_holders(mode, count);
+        let word = Word(self.0 & !QUEUE_STATE).with_holders(mode, count);
         Word(word.0 | if more { WAITERS } else { 0 })
     }
 

@@ -152,12 +152,8 @@ impl Pool {
     fn optimistic_slow(&self, page_no: PageNo) -> Result<Optimistic<'_>, PoolError> {
         loop {
             let frame = self.resident(page_no)?;
-            let version = match frame.latch().try_optimistic() {
-                Some(version) => version,
-                // See `latch_exclusive`.
-                None if frame.page_no() != page_no => continue,
-                None => frame.latch().optimistic(),
-            };
+            // See `latch_exclusive`.
+            let Some(version) = frame.latch().optimistic_if(|| frame.page_no() == page_no) else { continue };
             // Page number after version: if the version validates later, so did the number.
             if frame.page_no() == page_no {
                 return Ok(Optimistic { pool: self, frame, version, page_no });
@@ -170,11 +166,9 @@ impl Pool {
     pub fn shared(&self, page_no: PageNo) -> Result<Shared<'_>, PoolError> {
         loop {
             let frame = self.resident(page_no)?;
-            if !frame.latch().try_lock_shared() {
-                if frame.page_no() != page_no {
-                    continue;
-                }
-                frame.latch().lock_shared();
+            // See `latch_exclusive`.
+            if !frame.latch().lock_shared_if(|| frame.page_no() == page_no) {
+                continue;
             }
             if frame.page_no() == page_no {
                 return Ok(Shared { frame, page_no });
@@ -195,12 +189,10 @@ impl Pool {
     }
 
     fn latch_exclusive<'p>(&'p self, frame: &'p Frame, page_no: PageNo) -> Option<Exclusive<'p>> {
-        if !frame.latch().try_lock_exclusive() {
-            // Queueing for a frame that holds another page by now could close a circle of waits.
-            if frame.page_no() != page_no {
-                return None;
-            }
-            frame.latch().lock_exclusive();
+        // Queueing for a frame that holds another page by now could close a circle of waits: see
+        // `latch_unwanted`.
+        if !frame.latch().lock_exclusive_if(|| frame.page_no() == page_no) {
+            return None;
         }
         if frame.page_no() == page_no {
             return Some(Exclusive::new(self, frame, page_no, false));
@@ -627,7 +619,9 @@ impl Pool {
 ///
 /// Tasks with an outdated entry may hold it for a moment, or be queued for it since the time when
 /// they wanted its last page. Those must see it empty and go away before it gets its next page:
-/// a task that held the next page and wanted a page of theirs would wait for them in a circle.
+/// a task that held the next page and wanted a page of theirs would wait for them in a circle. Nobody
+/// queues after this: who wanted the last page asks, before it queues but with its waiters bit set,
+/// whether the frame still holds it.
 pub(crate) fn latch_unwanted(frame: &Frame) {
     let mut attempt = 0;
     while !frame.latch().try_upgrade(frame.latch().optimistic()) {

@@ -99,7 +99,9 @@ impl<'p> Batch<'p, '_> {
         assert!(!self.is_full());
         assert!(self.is_empty() || !wait, "nothing may be waited for while pages are claimed");
         if wait {
-            frame.latch().lock_shared();
+            if !frame.latch().lock_shared_if(|| frame.page_no() == page_no) {
+                return Added::Settled;
+            }
         } else if !frame.latch().try_lock_shared() {
             return Added::Latched;
         }

@@ -5,6 +5,7 @@ mod engine_transfers;
 mod latch_exclusion;
 mod latch_fairness;
 mod latch_optimistic;
+mod latch_reuse;
 mod latch_wakeups;
 mod log_durability;
 mod mutex_exclusion;
@@ -21,6 +22,7 @@ pub const ALL: &[&Scenario] = &[
     &latch_optimistic::SCENARIO,
     &latch_fairness::SCENARIO,
     &latch_wakeups::SCENARIO,
+    &latch_reuse::SCENARIO,
     &disk_replace::SCENARIO,
     &log_durability::SCENARIO,
     &tree_concurrent::SCENARIO,
