@@ -47,6 +47,14 @@ pub fn decimal_from_str(s: &str) -> Result<Option<Decimal>> {
     build(negative, whole.iter().chain(fraction), scale).map(Some)
 }
 
+/// Whether a numeric literal keeps all its digits as a decimal.
+pub fn fits_decimal(s: &str) -> bool {
+    let (digits, exponent) = s.split_once(['e', 'E']).unwrap_or((s, "0"));
+    let after_point = digits.split_once('.').map_or(0, |(_, fraction)| fraction.len() as i64);
+    let scale = parse_exponent(exponent.as_bytes()).map(|exponent| after_point - exponent);
+    scale.is_some_and(|scale| scale <= MAX_SCALE as i64) && matches!(decimal_from_str(s), Ok(Some(_)))
+}
+
 fn parse_exponent(bytes: &[u8]) -> Option<i64> {
     let s = std::str::from_utf8(bytes).ok()?;
     let digits = s.strip_prefix(['+', '-']).unwrap_or(s);
@@ -216,6 +224,12 @@ mod tests {
         assert_eq!(decimal_from_str(".").unwrap(), None);
         assert_eq!(decimal_from_str("1e30").unwrap_err().code, SqlState::NUMERIC_VALUE_OUT_OF_RANGE);
         assert!(decimal_from_str("123456789012345678901234567890").is_err());
+    }
+
+    #[test]
+    fn literals_that_lose_digits_do_not_fit() {
+        assert!(["1.5e-3", "1e28", "1e-28", "-12.5E2"].into_iter().all(fits_decimal));
+        assert!(!["1e300", "1e-300", "1.5e-28", "-1e29", "1e"].into_iter().any(fits_decimal));
     }
 
     #[test]

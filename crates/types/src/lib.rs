@@ -23,7 +23,7 @@ mod value;
 
 pub use cast::{CastContext, can_coerce, coerce, coerce_from};
 pub use datetime::{format_interval, parse_datetime, parse_interval};
-pub use decimal::{decimal_from_f64, decimal_from_str, decimal_to_f64, divide, round_to_scale};
+pub use decimal::{decimal_from_f64, decimal_from_str, decimal_to_f64, divide, fits_decimal, round_to_scale};
 pub use error::{Error, ErrorFields, Result, SqlState};
 pub use int_text::{write_i64, write_u64};
 pub use row::{IntegerColumn, RowLayout};

@@ -20,7 +20,7 @@ pub fn bind(tree: &ast::Expr, scope: &dyn Scope, params: &mut Params) -> Result<
     params.depth += 1;
     let bound = scope.intercept(tree, params).unwrap_or_else(|| Binder { scope, params }.node(tree));
     params.depth -= 1;
-    bound
+    bound.map_err(|error| super::place::placed(error, tree))
 }
 
 /// Levels of an expression: binding and evaluating recurse on a task's stack, which is small.
@@ -516,8 +516,10 @@ fn number(digits: &str) -> Result<Bound> {
             return Ok(Bound::constant(Value::Int8(value), Type::Int8));
         }
     }
-    let value = Value::parse_text(digits, ColumnType::new(Type::Numeric))?;
-    Ok(Bound::constant(value, Type::Numeric))
+    // PostgreSQL's numeric holds 1e300 and 1e-300; where our digits do not reach, what is written so is a double.
+    let ty =
+        if digits.contains(['e', 'E']) && !homenode_types::fits_decimal(digits) { Type::Float8 } else { Type::Numeric };
+    Ok(Bound::constant(Value::parse_text(digits, ColumnType::new(ty))?, ty))
 }
 
 /// The name of a field of a date as functions take it.
