@@ -244,11 +244,18 @@ impl Connection {
         let version = self.context.session.definitions_version();
         if let Some(found) = self.cache.get(key) {
             let mut found = found.clone();
+            // What cannot be planned any more is planned below as it was written, for the error's place.
+            let mut usable = true;
             if found.version != version && found.is_planned() {
-                found = Arc::new(found.renewed(&mut self.context)?);
-                self.cache.insert(key.into(), found.clone());
+                match found.renewed(&mut self.context) {
+                    Ok(renewed) => {
+                        found = Arc::new(renewed);
+                        self.cache.insert(key.into(), found.clone());
+                    }
+                    Err(_) => usable = false,
+                }
             }
-            if let Some(values) = typed_values(&self.lifted, lifted, &found.params) {
+            if usable && let Some(values) = typed_values(&self.lifted, lifted, &found.params) {
                 return Ok((found, values));
             }
         } else if lifted && !self.lifted.values.is_empty() {

@@ -75,8 +75,11 @@ impl Prepared {
 
     /// Plans it again for the definitions as they are now.
     pub fn renewed(&self, context: &mut Context) -> Result<Prepared> {
-        Prepared::plan(context, self.text.clone(), self.tree.clone(), &self.declared)
-            .map_err(|error| bind::place(error, &self.text, 0))
+        Prepared::plan(context, self.text.clone(), self.tree.clone(), &self.declared).map_err(|mut error| {
+            // The client may have sent the text long ago, and with literals where the tree has parameters.
+            error.position = None;
+            error
+        })
     }
 
     fn plan(

@@ -135,6 +135,23 @@ fn mistyped(mut error: Error, table: &Table, column: usize, ty: ColumnType) -> E
     error
 }
 
+/// Parameters that are a query's output take the types of the columns they are stored in (transformInsertStmt).
+fn decide_params(plan: Arc<QueryPlan>, wanted: &[ColumnType], params: &mut Params) -> Result<Arc<QueryPlan>> {
+    let open = |column: &Expr, ty: Type| matches!(column, Expr::Param(_)) && ty == Type::Unknown;
+    if !plan.output.iter().zip(&plan.fields).any(|(column, field)| open(column, field.ty.ty)) {
+        return Ok(plan);
+    }
+    let (mut output, mut fields) = (plan.output.clone(), plan.fields.clone());
+    for ((column, field), ty) in output.iter_mut().zip(&mut fields).zip(wanted) {
+        if open(column, field.ty.ty) {
+            let unknown = Bound { expr: column.clone(), ty: field.ty };
+            let bound = expr::cast_bound(unknown, ColumnType::new(ty.ty), params)?;
+            (*column, field.ty) = (bound.expr, bound.ty);
+        }
+    }
+    Ok(Arc::new(QueryPlan { input: plan.input.clone(), width: plan.width, output, fields }))
+}
+
 fn generated_always(table: &Table, column: usize) -> Error {
     let name = &table.columns[column].name;
     Error::new(SqlState::from_code("428C9"), format!("cannot insert a non-DEFAULT value into column \"{name}\""))
@@ -215,7 +232,7 @@ impl Binder<'_> {
                 Err(error) => {
                     let found =
                         expr::bind(tree, &scope, params).map_or(ColumnType::new(Type::Unknown), |bound| bound.ty);
-                    return Err(mistyped(error, table, column, found));
+                    return Err(expr::stored(mistyped(error, table, column, found), tree));
                 }
             };
             given.push((column, bound.expr));
@@ -265,6 +282,8 @@ impl Binder<'_> {
         if plan.fields.len() < columns.len() && columns.len() != table.columns.len() {
             return Err(Error::new(SqlState::SYNTAX_ERROR, "INSERT has more target columns than expressions"));
         }
+        let wanted: Vec<ColumnType> = columns.iter().map(|column| table.columns[*column].ty).collect();
+        let plan = decide_params(plan, &wanted, params)?;
         let mut given = Vec::new();
         for (place, (field, &column)) in plan.fields.iter().zip(columns).enumerate() {
             if table.columns[column].identity == Some(Identity::Always) {
@@ -394,7 +413,7 @@ impl Binder<'_> {
                         Err(error) => {
                             let found = expr::bind(value, scope, params)
                                 .map_or(ColumnType::new(Type::Unknown), |bound| bound.ty);
-                            return Err(mistyped(error, table, column, found));
+                            return Err(expr::stored(mistyped(error, table, column, found), value));
                         }
                     }
                 };

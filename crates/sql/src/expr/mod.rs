@@ -16,6 +16,7 @@ mod functions;
 mod md5;
 mod operator;
 mod pattern;
+mod place;
 mod time;
 mod tree;
 
@@ -27,6 +28,7 @@ pub use eval::{Datum, compare_values};
 pub use function::{Function, Volatility};
 pub use operator::compare_bound;
 pub use pattern::Pattern;
+pub(crate) use place::stored;
 pub use time::add_interval;
 pub use tree::{not, split_conjunction};
 
