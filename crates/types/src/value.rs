@@ -288,7 +288,9 @@ pub(crate) fn compare_f64(x: f64, y: f64) -> Ordering {
 /// The text without its trailing blanks: what of a `character(n)` value counts.
 #[inline]
 pub fn trim_blanks(s: &str) -> &str {
-    s.trim_end_matches(' ')
+    let end = s.bytes().rposition(|byte| byte != b' ').map_or(0, |last| last + 1);
+    // A blank is one byte, so whatever is cut off is whole characters.
+    s.get(..end).unwrap_or(s)
 }
 
 /// As [`compare`], but trailing blanks of text do not count (`character(n)`).

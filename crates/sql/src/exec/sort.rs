@@ -4,61 +4,90 @@ use super::simple::row_count;
 use super::{Operator, Registers, build, context};
 use crate::expr::Env;
 use crate::plan::{SortKey, SortPlan};
-use homenode_types::{Result, Type, Value, compare, compare_bpchar};
-use std::cmp::Ordering;
+use homenode_types::{Result, Value, ValueRef, key};
 use std::sync::Arc;
 
-struct Sorted {
-    keys: Vec<Value>,
-    row: Vec<Value>,
+/// A row that is being sorted.
+#[derive(Clone, Copy)]
+struct Entry {
+    /// The key's first bytes, big-endian: most comparisons end here.
+    head: u64,
+    /// The key's place in [`Rows::keys`].
+    start: usize,
+    end: usize,
+    /// The row's number in [`Rows::values`].
+    row: usize,
+}
+
+/// Rows to be sorted: keys as bytes that sort as their values do, registers one row after the other.
+#[derive(Default)]
+struct Rows {
+    keys: Vec<u8>,
+    values: Vec<Value>,
+    entries: Vec<Entry>,
+    width: usize,
+}
+
+impl Rows {
+    fn push(&mut self, start: usize, row: &[Value]) {
+        self.width = row.len();
+        self.values.extend_from_slice(row);
+        let mut head = [0; 8];
+        let bytes = &self.keys[start..];
+        let shared = bytes.len().min(head.len());
+        head[..shared].copy_from_slice(&bytes[..shared]);
+        let entry = Entry { head: u64::from_be_bytes(head), start, end: self.keys.len(), row: self.entries.len() };
+        self.entries.push(entry);
+    }
+
+    /// Sorts; rows with equal keys keep their order.
+    fn sort(&mut self) {
+        let keys = &self.keys;
+        let bytes = |entry: &Entry| &keys[entry.start..entry.end];
+        self.entries.sort_by(|a, b| a.head.cmp(&b.head).then_with(|| bytes(a).cmp(bytes(b))));
+    }
+
+    /// Sorts and forgets all rows behind the first `keep`.
+    fn keep_first(&mut self, keep: usize) {
+        self.sort();
+        self.entries.truncate(keep);
+        let mut kept = Rows { width: self.width, ..Rows::default() };
+        for entry in &self.entries {
+            let start = kept.keys.len();
+            kept.keys.extend_from_slice(&self.keys[entry.start..entry.end]);
+            kept.push(start, &self.values[entry.row * self.width..][..self.width]);
+        }
+        *self = kept;
+    }
+}
+
+/// Appends a value as a part of a sort key.
+fn encode(sort: &SortKey, value: ValueRef<'_>, out: &mut Vec<u8>) {
+    if value.is_null() {
+        out.push(if sort.nulls_first { 0x00 } else { 0xFF });
+        return;
+    }
+    // Between the two marks of NULL whichever way the rest is turned.
+    out.push(0x80);
+    let start = out.len();
+    key::encode_column(value, sort.ty.ty, out);
+    if sort.descending {
+        out[start..].iter_mut().for_each(|byte| *byte = !*byte);
+    }
 }
 
 /// The operator.
 pub(super) struct SortRows {
     plan: Arc<SortPlan>,
     input: Box<dyn Operator>,
-    rows: std::vec::IntoIter<Sorted>,
+    rows: Rows,
+    next: usize,
 }
 
 impl SortRows {
     pub fn new(plan: Arc<SortPlan>) -> SortRows {
-        SortRows { input: build(&plan.input), plan, rows: Vec::new().into_iter() }
+        SortRows { input: build(&plan.input), plan, rows: Rows::default(), next: 0 }
     }
-}
-
-/// Compares two composite keys as ORDER BY does.
-pub(super) fn compare_keys(order: &[SortKey], a: &[Value], b: &[Value]) -> Ordering {
-    for ((key, a), b) in order.iter().zip(a).zip(b) {
-        let ordering = match (a.is_null(), b.is_null()) {
-            (true, true) => Ordering::Equal,
-            (true, false) => {
-                if key.nulls_first {
-                    Ordering::Less
-                } else {
-                    Ordering::Greater
-                }
-            }
-            (false, true) => {
-                if key.nulls_first {
-                    Ordering::Greater
-                } else {
-                    Ordering::Less
-                }
-            }
-            (false, false) => {
-                let ordering = if key.ty.ty == Type::Bpchar {
-                    compare_bpchar(a.as_ref(), b.as_ref())
-                } else {
-                    compare(a.as_ref(), b.as_ref())
-                };
-                if key.descending { ordering.reverse() } else { ordering }
-            }
-        };
-        if ordering.is_ne() {
-            return ordering;
-        }
-    }
-    Ordering::Equal
 }
 
 impl Operator for SortRows {
@@ -67,8 +96,7 @@ impl Operator for SortRows {
         let limit = row_count(plan.limit.as_ref(), false, params, env)?;
         let offset = row_count(plan.offset.as_ref(), true, params, env)?.unwrap_or(0);
         let keep = limit.map(|limit| usize::try_from(limit.saturating_add(offset)).unwrap_or(usize::MAX));
-        let order = |a: &Sorted, b: &Sorted| compare_keys(&plan.keys, &a.keys, &b.keys);
-        let mut rows: Vec<Sorted> = Vec::new();
+        let mut rows = Rows::default();
         self.input.open(env, params, row)?;
         let mut read = 0_u64;
         while self.input.next(env, params, row)? {
@@ -76,30 +104,35 @@ impl Operator for SortRows {
             if read.is_multiple_of(1024) {
                 context(env).check_interrupt()?;
             }
-            let mut keys = Vec::with_capacity(plan.keys.len());
-            for key in &plan.keys {
-                keys.push(key.value.eval(&Registers(row), params, env)?);
+            let start = rows.keys.len();
+            for sort in &plan.keys {
+                let registers = Registers(row);
+                let value = sort.value.eval_ref(&registers, params, env)?;
+                encode(sort, value.as_ref(), &mut rows.keys);
             }
-            rows.push(Sorted { keys, row: row.to_vec() });
+            rows.push(start, row);
             // Twice as many as wanted: throw the worse half away, so that memory stays bounded by the limit.
             if let Some(keep) = keep
-                && rows.len() > 64
-                && rows.len() / 2 >= keep
+                && rows.entries.len() > 64
+                && rows.entries.len() / 2 >= keep
             {
-                rows.sort_by(order);
-                rows.truncate(keep);
+                rows.keep_first(keep);
             }
         }
-        rows.sort_by(order);
-        rows.truncate(keep.unwrap_or(usize::MAX));
-        self.rows = rows.into_iter();
+        rows.sort();
+        rows.entries.truncate(keep.unwrap_or(usize::MAX));
+        self.rows = rows;
+        self.next = 0;
         Ok(())
     }
 
     fn next(&mut self, _: &mut Env<'_>, _: &[Value], row: &mut [Value]) -> Result<bool> {
-        let Some(sorted) = self.rows.next() else { return Ok(false) };
-        for (register, value) in row.iter_mut().zip(sorted.row) {
-            *register = value;
+        let Some(entry) = self.rows.entries.get(self.next) else { return Ok(false) };
+        self.next += 1;
+        let width = self.rows.width;
+        let sorted = &mut self.rows.values[entry.row * width..][..width];
+        for (register, value) in row.iter_mut().zip(sorted) {
+            *register = std::mem::replace(value, Value::Null);
         }
         Ok(true)
     }
