@@ -95,6 +95,7 @@ fn columns(context: &mut Context) -> Result<Rows> {
                 _ => (Value::Null, Value::Null),
             };
             let default = column.default.as_ref().filter(|_| column.identity.is_none());
+            let default = default.map(|default| super::relations::shown_default(default, column.ty.ty));
             let generation = match column.identity {
                 Some(Identity::Always) => text("ALWAYS"),
                 Some(Identity::ByDefault) => text("BY DEFAULT"),

@@ -375,11 +375,27 @@ fn pg_attrdef(context: &mut Context) -> Result<Rows> {
         for (place, column) in table.columns.iter().enumerate() {
             if let Some(default) = column.default.as_ref().filter(|_| column.identity.is_none()) {
                 let number = Value::Int2(place as i16 + 1);
-                rows.push(vec![oid(default_oid(table.oid, place)), oid(table.oid), number, text(default)]);
+                rows.push(vec![
+                    oid(default_oid(table.oid, place)),
+                    oid(table.oid),
+                    number,
+                    text(shown_default(default, column.ty.ty)),
+                ]);
             }
         }
     }
     Ok(rows)
+}
+
+/// A default as pg_get_expr prints it: a string has its type behind it. Numbers and truth values are printed without quotes
+/// by PostgreSQL when the string can be read; here they stay as they were written.
+pub(super) fn shown_default(default: &str, ty: Type) -> String {
+    let quoted = default.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
+    let one_string = quoted.is_some_and(|inner| !inner.replace("''", "").contains('\''));
+    if one_string && !matches!(ty, Bool | Int2 | Int4 | Int8 | Float4 | Type::Float8 | Type::Numeric) {
+        return format!("{default}::{}", ty.sql_name());
+    }
+    default.to_string()
 }
 
 /// An index as the catalogs show it; the primary key is one.
