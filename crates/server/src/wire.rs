@@ -215,6 +215,7 @@ pub(crate) fn error_response(out: &mut Vec<u8>, severity: Severity, error: &Erro
         (b'M', Some(error.message.as_str())),
         (b'D', error.detail.as_deref()),
         (b'H', error.hint.as_deref()),
+        (b'W', error.context.as_deref()),
         (b'P', position.as_deref()),
         (b's', error.schema.as_deref()),
         (b't', error.table.as_deref()),

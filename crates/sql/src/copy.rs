@@ -144,7 +144,9 @@ impl CopyIn {
             self.copy.push(&mut context.session, &values)
         });
         self.values = values;
-        stored
+        stored.map_err(|error| {
+            error.with_context(|| format!("COPY {}, line {}: \"{}\"", self.table.name, self.line, shown(line)))
+        })
     }
 
     fn text_line(&mut self, line: &[u8], values: &mut [Value]) -> Result<()> {
@@ -242,8 +244,13 @@ impl CopyIn {
 
     fn set(&self, number: usize, bytes: &[u8], values: &mut [Value]) -> Result<()> {
         let column = self.column(number)?;
-        let text = text_from_bytes(bytes)?;
-        values[column] = Value::parse_text(text, self.table.columns[column].ty)?;
+        let parsed = text_from_bytes(bytes).and_then(|text| Value::parse_text(text, self.table.columns[column].ty));
+        values[column] = parsed.map_err(|error| {
+            error.with_context(|| {
+                let name = &self.table.columns[column].name;
+                format!("COPY {}, line {}, column {name}: \"{}\"", self.table.name, self.line, shown(bytes))
+            })
+        })?;
         Ok(())
     }
 
@@ -280,6 +287,16 @@ fn columns_of(table: &Table, names: &[String]) -> Result<Vec<usize>> {
         columns.push(column);
     }
     Ok(columns)
+}
+
+/// Data as an error's context shows it: at most 100 bytes (MAX_COPY_DATA_DISPLAY in copyfromparse.c).
+fn shown(data: &[u8]) -> String {
+    const MAX_BYTES: usize = 100;
+    if data.len() <= MAX_BYTES {
+        return String::from_utf8_lossy(data).into_owned();
+    }
+    let end = (0..=MAX_BYTES).rev().find(|end| data[*end] & 0xC0 != 0x80).unwrap_or(MAX_BYTES);
+    format!("{}...", String::from_utf8_lossy(&data[..end]))
 }
 
 fn unescape(raw: &[u8], out: &mut Vec<u8>) {

@@ -204,6 +204,7 @@ fn report(out: &mut Vec<u8>, kind: u8, severity: &str, error: &Error) {
     let optional = [
         (b'D', &error.detail),
         (b'H', &error.hint),
+        (b'W', &error.context),
         (b'P', &position),
         (b's', &error.schema),
         (b't', &error.table),

@@ -166,6 +166,8 @@ pub struct ErrorFields {
     pub detail: Option<String>,
     /// What to do about it.
     pub hint: Option<String>,
+    /// What was being done, as the wire protocol's field W has it.
+    pub context: Option<String>,
     /// Position in the query text, in characters, from 1.
     pub position: Option<usize>,
     /// Schema the error is about.
@@ -195,6 +197,7 @@ impl Error {
             message: message.into(),
             detail: None,
             hint: None,
+            context: None,
             position: None,
             schema: None,
             table: None,
@@ -240,6 +243,12 @@ impl Error {
     /// The same error with a hint.
     pub fn with_hint(mut self, hint: impl Into<String>) -> Error {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same error with what was being done; what an inner step has said stays.
+    pub fn with_context(mut self, context: impl FnOnce() -> String) -> Error {
+        self.context.get_or_insert_with(context);
         self
     }
 
