@@ -23,6 +23,8 @@ pub struct Parameters {
     pub settings: Vec<(String, String)>,
     /// The client's address and port, as text.
     pub client: String,
+    /// Sessions the server takes at a time.
+    pub max_connections: usize,
 }
 
 /// A database that sessions can be opened in.

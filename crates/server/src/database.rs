@@ -45,7 +45,8 @@ impl Backend for SqlBackend {
         let mut settings = parameters.settings.clone();
         settings.push(("user".into(), parameters.user.clone()));
         settings.push(("database".into(), parameters.database.clone()));
-        let connection = Connection::new(self.database.clone(), lane, &settings)?;
+        let mut connection = Connection::new(self.database.clone(), lane, &settings)?;
+        connection.show_fixed("max_connections", &parameters.max_connections.to_string());
         let shared = connection.shared();
         let application = parameters.settings.iter().find(|(name, _)| name == "application_name");
         shared.set_client(&parameters.user, application.map_or("", |(_, name)| name), &parameters.client);
@@ -111,9 +112,7 @@ impl Session for SqlSession {
     }
 
     fn failed(&mut self) {
-        // The connection takes a transaction to have failed when one of its own calls has; a portal of this name is none.
-        let refused = self.connection.describe_portal("\0", &mut Vec::new());
-        debug_assert!(refused.is_err());
+        self.connection.refused();
     }
 
     fn sync(&mut self) -> Result<()> {

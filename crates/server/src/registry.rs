@@ -55,6 +55,10 @@ impl Registry {
         Arc::new(Registry { max_connections, admitted: AtomicUsize::new(0), sessions: Mutex::default() })
     }
 
+    pub(crate) fn max_connections(&self) -> usize {
+        self.max_connections
+    }
+
     fn locked<R>(&self, f: impl FnOnce(&mut HashMap<u32, Entry>) -> R) -> R {
         // A map of plain values is whole whatever panicked while it was held.
         f(&mut self.sessions.lock().unwrap_or_else(PoisonError::into_inner))

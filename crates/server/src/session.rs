@@ -7,7 +7,7 @@
 use homenode_platform::task;
 use homenode_types::{Error, Result, SqlState};
 
-use crate::backend::{Backend, Outcome, Session as _};
+use crate::backend::{Backend, Outcome, Parameters, Session as _};
 use crate::channel::{Answers, Channel, Peer};
 use crate::registry::Registration;
 use crate::shared::Shared;
@@ -205,7 +205,8 @@ impl<B: Backend> Session<B> {
             return Err(Error::new(SqlState::CANNOT_CONNECT_NOW, "the database system is shutting down"));
         }
         let place = shared.registry.admit()?;
-        let backend = shared.backend.connect(self.lane, &hello.parameters)?;
+        let parameters = Parameters { max_connections: shared.registry.max_connections(), ..hello.parameters.clone() };
+        let backend = shared.backend.connect(self.lane, &parameters)?;
         channel.set_interrupt(backend.interrupt());
         let registration = shared.registry.register(place, backend.process_id(), backend.interrupt());
         let (process_id, secret) = registration.key();

@@ -100,7 +100,7 @@ impl Connection {
                 }
             }
         }
-        context.settings.set_user(&user);
+        context.settings.set_fixed("session_authorization", &user);
         context.session.shared().set_client(&user, &application, "");
         context.database_name = database.unwrap_or_else(|| user.clone());
         context.user = user;
@@ -121,6 +121,11 @@ impl Connection {
     /// What others may see of the session, and its cancel.
     pub fn shared(&self) -> Arc<SessionShared> {
         self.context.session.shared().clone()
+    }
+
+    /// What SHOW answers for a setting that the server decides.
+    pub fn show_fixed(&mut self, name: &str, value: &str) {
+        self.context.settings.set_fixed(name, value);
     }
 
     /// ParameterStatus messages for the start of the session.

@@ -17,6 +17,8 @@ enum Check {
     Word(&'static [&'static str]),
     /// Only these values work here; any other is 0A000.
     Only(&'static [&'static str]),
+    /// Words of PostgreSQL's DateStyle; only ISO with the month first works here.
+    DateStyle,
     /// SET is refused (55P02 in PostgreSQL).
     ReadOnly,
 }
@@ -63,8 +65,8 @@ pub static SETTINGS: &[Definition] = &[
     define(
         "datestyle",
         "ISO, MDY",
-        Check::Only(&["iso", "iso, mdy", "mdy", "iso,mdy"]),
-        "Display format of dates and times.",
+        Check::DateStyle,
+        "Display format of dates and times; dates are read with the month before the day.",
     ),
     define("default_transaction_deferrable", "off", Check::Bool, "Accepted and without effect."),
     define(
@@ -170,11 +172,11 @@ impl Settings {
         Ok(())
     }
 
-    /// The user, whom `session_authorization` names.
-    pub fn set_user(&mut self, user: &str) {
-        if let Ok(index) = index_of("session_authorization") {
-            self.values[index] = user.to_string();
-            self.initial[index] = user.to_string();
+    /// The value of a setting that SET refuses and the server decides (`session_authorization`, `max_connections`).
+    pub fn set_fixed(&mut self, name: &str, value: &str) {
+        if let Ok(index) = index_of(name) {
+            self.values[index] = value.to_string();
+            self.initial[index] = value.to_string();
         }
     }
 
@@ -332,17 +334,32 @@ fn check(definition: &Definition, value: &str) -> Result<String> {
             .map(|word| (*word).to_string())
             .ok_or_else(|| invalid(definition, value)),
         Check::Only(words) if words.contains(&lower.as_str()) => Ok(match definition.name {
-            "datestyle" => "ISO, MDY".into(),
             "client_encoding" => "UTF8".into(),
             "standard_conforming_strings" => "on".into(),
             _ => value.trim().to_string(),
         }),
+        Check::DateStyle => date_style(definition, &lower),
         Check::Only(_) => Err(Error::unsupported(format!("{} = '{value}'", display_name(definition.name)))),
         Check::ReadOnly => Err(Error::new(
             SqlState::from_code("55P02"),
             format!("parameter \"{}\" cannot be changed", definition.name),
         )),
     }
+}
+
+/// Days before months and other output styles are refused: taken without effect, they would change what dates mean.
+fn date_style(definition: &Definition, value: &str) -> Result<String> {
+    for word in value.split(',').map(str::trim) {
+        match word {
+            "iso" | "mdy" | "us" | "noneuro" | "noneuropean" | "default" => {}
+            "dmy" | "ymd" | "euro" | "european" | "sql" | "postgres" | "german" => {
+                return Err(Error::unsupported(format!("DateStyle {}", word.to_ascii_uppercase()))
+                    .with_hint("Dates are written as ISO and read with the month before the day: \"ISO, MDY\"."));
+            }
+            _ => return Err(invalid(definition, value)),
+        }
+    }
+    Ok("ISO, MDY".into())
 }
 
 fn duration_ms(text: &str) -> Option<u64> {
