@@ -12,6 +12,8 @@ mod ddl;
 mod error;
 mod housekeeping;
 mod info;
+#[cfg(homenode_lab)]
+pub mod planted;
 mod read;
 mod record;
 mod recovery;

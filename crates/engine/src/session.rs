@@ -346,6 +346,10 @@ impl Session {
         }
         self.db.txns.commit(txn, self.slot, span.end);
         self.end_transaction(Counter::Commits);
+        #[cfg(homenode_lab)]
+        if pending.is_none() && crate::planted::is_on(&crate::planted::PROMISE_EARLY) {
+            return Ok(());
+        }
         self.db.log.wait_durable(span.end);
         if let Some(pending) = pending {
             pending.after_commit(&self.db, self.lane, self.slot)?;

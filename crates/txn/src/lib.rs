@@ -11,6 +11,8 @@
 
 mod id;
 mod manager;
+#[cfg(homenode_lab)]
+pub mod planted;
 mod slots;
 mod states;
 mod tables;

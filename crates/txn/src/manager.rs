@@ -175,6 +175,10 @@ impl Manager {
 
     /// Announces the commit of `txn`: from here its timestamp will be later than that of any snapshot that saw it active.
     pub fn precommit(&self, txn: TxnId) {
+        #[cfg(homenode_lab)]
+        if crate::planted::is_on(&crate::planted::ANNOUNCE_LATE) {
+            return;
+        }
         self.lanes[txn.lane()].precommit(txn.seq());
     }
 
@@ -186,6 +190,11 @@ impl Manager {
     /// Commits `txn`, whose commit record ends at `lsn`, and lets those who wait for it go on. Gives its timestamp.
     pub fn commit(&self, txn: TxnId, slot: usize, lsn: u64) -> u64 {
         let timestamp = self.clock.0.fetch_add(1, Ordering::SeqCst) + 1;
+        #[cfg(homenode_lab)]
+        if crate::planted::is_on(&crate::planted::ANNOUNCE_LATE) {
+            task::yield_now();
+            self.lanes[txn.lane()].precommit(txn.seq());
+        }
         let waited_for = self.lanes[txn.lane()].commit(txn.seq(), timestamp, lsn);
         self.end(slot, waited_for.then_some(txn));
         timestamp

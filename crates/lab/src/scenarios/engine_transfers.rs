@@ -2,8 +2,8 @@
 
 use super::threads;
 use crate::scenario::Scenario;
-use homenode_engine::{ColumnSpec, Database, Isolation, KeyRange, Options, Session, Table, TableSpec};
-use homenode_platform::lab::{Config, choose};
+use homenode_engine::{ColumnSpec, Database, Isolation, KeyRange, Options, Session, Table, TableSpec, planted};
+use homenode_platform::lab::{Config, Scheduler, choose};
 use homenode_platform::sync::Mutex;
 use homenode_types::{ColumnType, Result, SqlState, Type, Value, key};
 use std::sync::Arc;
@@ -11,20 +11,25 @@ use std::sync::Arc;
 const FOLDER: &str = "bank";
 const ACCOUNTS: i64 = 6;
 const BALANCE: i64 = 100;
+/// As many write.
+const READERS: usize = 2;
 
-/// See the module's text: schedules.
+/// See the module's text: schedules. The planted bug, in the transaction manager itself, takes a commit's timestamp
+/// before the commit is announced.
 pub const SCHEDULES: Scenario = Scenario {
     name: "engine-transfers",
     claim: "concurrent transfers keep the sum, every snapshot sees it, nobody waits for ever",
-    has_planted_bug: false,
+    has_planted_bug: true,
     run: |trial| {
-        trial.schedule_with(&Config { steps_max: 40_000_000, ..Config::new(trial.seed) }, || {
+        planted::set(&planted::ANNOUNCE_LATE, trial.planted);
+        let config = Config { steps_max: 40_000_000, scheduler: scheduler(trial.seed), ..Config::new(trial.seed) };
+        trial.schedule_with(&config, || {
             let db = prepared();
             let for_threads = db.clone();
-            threads(3, move |number| {
+            threads(2 * READERS, move |number| {
                 let mut session = for_threads.session().expect("there are slots");
-                for step in 0..4 {
-                    if number == 0 {
+                for step in 0..6 {
+                    if number < READERS {
                         assert_eq!(sum(&mut session), ACCOUNTS * BALANCE, "a snapshot sees half a transfer");
                     } else {
                         transfer_until_done(&mut session, number as i64 * 100 + step);
@@ -37,15 +42,25 @@ pub const SCHEDULES: Scenario = Scenario {
     },
 };
 
+/// Making the database passes tens of thousands of points before the first transfer, so that the lab's usual change
+/// points for short runs would all lie in there.
+fn scheduler(seed: u64) -> Scheduler {
+    match Scheduler::from_seed(seed) {
+        Scheduler::Pct { .. } => Scheduler::Pct { changes: 40, steps: 80_000 },
+        random => random,
+    }
+}
+
 /// What was promised: the notes of transfers whose commit returned.
 type Promised = Arc<Mutex<Vec<i64>>>;
 
-/// See the module's text: crashes.
+/// See the module's text: crashes. The planted bug, in the engine itself, promises a commit before it is durable.
 pub const CRASHES: Scenario = Scenario {
     name: "engine-crashes",
     claim: "after a crash every acknowledged transfer is there, whole, and no half of another",
-    has_planted_bug: false,
+    has_planted_bug: true,
     run: |trial| {
+        planted::set(&planted::PROMISE_EARLY, trial.planted);
         trial.crashes::<State>(
             &Config { steps_max: 80_000_000, ..Config::new(trial.seed) },
             10,
