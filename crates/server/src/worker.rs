@@ -115,9 +115,10 @@ impl<B: Backend> Worker<B> {
     /// Runs until the server stops and every connection is closed.
     pub(crate) fn run(self) {
         if !self.cpus.is_empty()
-            && let Err(error) = thread::pin_to_cpus(&self.cpus) {
-                tracing::warn!(worker = self.index, %error, "cannot bind a worker to its node");
-            }
+            && let Err(error) = thread::pin_to_cpus(&self.cpus)
+        {
+            tracing::warn!(worker = self.index, %error, "cannot bind a worker to its node");
+        }
         let desk = self.desk.clone();
         let executor = Executor::new(Arc::new(move || desk.wake()), self.stack_bytes);
         Loop {
@@ -255,9 +256,10 @@ impl<B: Backend> Loop<B> {
         if !connection.busy.get() {
             self.start_turn(connection);
         } else if channel.peer() != Peer::Open
-            && let Some(task) = &*connection.task.borrow() {
-                channel.stop_task(task);
-            }
+            && let Some(task) = &*connection.task.borrow()
+        {
+            channel.stop_task(task);
+        }
     }
 
     fn writable(&mut self, connection: &Rc<Connection<B>>) {

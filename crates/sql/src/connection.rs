@@ -208,6 +208,7 @@ impl Connection {
 
     /// Runs one statement of a simple query.
     fn run_text(&mut self, text: &str, range: Range<usize>, last: bool, out: &mut dyn Output) -> Result<Outcome> {
+        let before = self.tokens.get(range.start).map_or(0, |token| token.start as usize);
         let (prepared, values) = self.look_up(text, range)?;
         let mut portal = Portal::new(prepared, values, Vec::new());
         self.begin_statement(&portal.prepared)?;
@@ -218,6 +219,11 @@ impl Connection {
             portal = Portal::new(self.renewed(&portal.prepared)?, std::mem::take(&mut portal.params), Vec::new());
             run = self.run(&mut portal, out, 0, true);
         }
+        let run = run.map_err(|error| {
+            let mut error = portal.prepared.located(error);
+            error.position = error.position.map(|position| position + text[..before].chars().count());
+            error
+        });
         match run? {
             Run::CopyIn(copy) => {
                 self.copy = Some(copy);
@@ -619,7 +625,7 @@ impl Connection {
             portal.prepared = self.renewed(&portal.prepared)?;
             run = self.run(&mut portal, out, max_rows.into(), false);
         }
-        match run? {
+        match run.map_err(|error| portal.prepared.located(error))? {
             Run::CopyIn(copy) => {
                 self.copy = Some(copy);
                 self.copy_extended = true;

@@ -9,7 +9,7 @@ use crate::plan::QueryPlan;
 use crate::point::{self, Point};
 use crate::utility::Utility;
 use crate::wire::Field;
-use homenode_types::{ColumnType, Result, Type};
+use homenode_types::{ColumnType, Error, Result, Type};
 use sqlparser::ast;
 use std::sync::Arc;
 
@@ -122,6 +122,23 @@ impl Prepared {
         };
         let params = bind::parameter_types(&params);
         Ok(Prepared { text, tree, declared: declared.to_vec(), params, fields, compiled, version })
+    }
+
+    /// An error of running it, its place counted from where the statement's text begins. Statements inside of others and
+    /// expressions kept as text are bound on their own; a place that cannot be told from there is left off.
+    #[cold]
+    pub fn located(&self, error: Error) -> Error {
+        let inner = match &self.compiled {
+            Compiled::Define(_) => return bind::place(error, &self.text, 0),
+            Compiled::Utility(Utility::Explain { body, .. } | Utility::Prepare { body, .. }) => Some(body),
+            Compiled::Utility(Utility::Declare { query, .. }) => Some(query),
+            _ => None,
+        };
+        let before =
+            inner.and_then(|inner| self.text.strip_suffix(inner.as_str())).map(|before| before.chars().count());
+        let mut error = error;
+        error.position = error.position.and_then(|position| before.map(|before| before + position));
+        error
     }
 
     /// The tree and options of a definition.

@@ -87,8 +87,14 @@ pub(crate) fn default_of(binder: &Binder<'_>, table: &Table, column: usize, para
         },
         _ => return Ok(Expr::Const(Value::Null)),
     };
-    let tree = crate::parse::expression(&text)?;
-    Ok(expr::bind_to(&tree, column.ty, true, &NoColumns, params)?.expr)
+    let bound = crate::parse::expression(&text)
+        .and_then(|tree| expr::bind_to(&tree, column.ty, true, &NoColumns, params))
+        .map_err(|mut error| {
+            // A place in the default's text is none in the statement's.
+            error.position = None;
+            error
+        })?;
+    Ok(bound.expr)
 }
 
 fn is_default(tree: &ast::Expr) -> bool {
