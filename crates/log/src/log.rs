@@ -263,9 +263,10 @@ impl Log {
         let shared = &*self.shared;
         // Before a slot is taken: a task that parks with one makes others look for theirs.
         if shared.has_room(shared.slots.tail() + bytes)
-            && let Some(insertion) = shared.slots.reserve(lane, bytes) {
-                return insertion;
-            }
+            && let Some(insertion) = shared.slots.reserve(lane, bytes)
+        {
+            return insertion;
+        }
         self.reserve_slowly(lane, bytes)
     }
 
