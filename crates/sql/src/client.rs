@@ -199,7 +199,7 @@ impl Connection {
                     Ok(())
                 })?
             }
-            _ => match self.run(portal, &mut Vec::new(), 0, false)? {
+            _ => match self.run(portal, &mut Vec::new(), 0, false).map_err(|error| portal.prepared.located(error))? {
                 Run::Complete(Tag::Rows(_, count)) => count,
                 Run::Complete(Tag::Plain(_)) => 0,
                 Run::Suspended | Run::CopyIn(_) => return Err(Error::unsupported("COPY through this interface")),
