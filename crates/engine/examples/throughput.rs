@@ -90,7 +90,12 @@ fn main() {
         }
     }
     let stats = db.log().stats();
-    println!("log: {} flushes, {} released, sync {} us on average", stats.flushes, stats.released, stats.sync_ns_total / stats.flushes.max(1) / 1000);
+    println!(
+        "log: {} flushes, {} released, sync {} us on average",
+        stats.flushes,
+        stats.released,
+        stats.sync_ns_total / stats.flushes.max(1) / 1000
+    );
     drop(session);
     db.close().expect("close");
     let _ = std::fs::remove_dir_all(folder);

@@ -118,7 +118,10 @@ impl Session {
                 if matches!(value, ValueRef::Null) {
                     return Err(Error::new(
                         SqlState::NOT_NULL_VIOLATION,
-                        format!("column \"{}\" of relation \"{}\" contains null values", fresh.columns[column].name, fresh.name),
+                        format!(
+                            "column \"{}\" of relation \"{}\" contains null values",
+                            fresh.columns[column].name, fresh.name
+                        ),
                     )
                     .with_table(&fresh.schema, &fresh.name));
                 }
@@ -150,7 +153,14 @@ impl Session {
         self.put_object(Object::Table(definition))
     }
 
-    fn rebuild_sorted(&mut self, table: &Arc<Table>, fresh: &Table, header: Header, rows: usize, name: &str) -> Result<PageNo> {
+    fn rebuild_sorted(
+        &mut self,
+        table: &Arc<Table>,
+        fresh: &Table,
+        header: Header,
+        rows: usize,
+        name: &str,
+    ) -> Result<PageNo> {
         let mut sorter = Sorter::new();
         sorter.entries.reserve(rows);
         let mut entry_key = Vec::new();

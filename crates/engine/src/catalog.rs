@@ -131,7 +131,8 @@ impl std::ops::Deref for Table {
 impl Table {
     /// The same table in another place of memory: a lane's own, so that keeping it alive writes no line of other lanes.
     pub(crate) fn copy(&self) -> Table {
-        let index = |index: &Arc<Index>| Arc::new(Index { definition: index.definition.clone(), tree: index.tree.clone() });
+        let index =
+            |index: &Arc<Index>| Arc::new(Index { definition: index.definition.clone(), tree: index.tree.clone() });
         Table {
             definition: self.definition.clone(),
             layout: self.layout.clone(),
@@ -296,7 +297,8 @@ fn decode_table(from: &mut Decoder<'_>) -> Option<TableDefinition> {
         })
     })?;
     let places = |from: &mut Decoder<'_>| from.list(|from| from.u32().map(|column| column as usize));
-    let primary_key = from.option(|from| Some(PrimaryKey { oid: from.u32()?, name: from.text()?, columns: places(from)? }))?;
+    let primary_key =
+        from.option(|from| Some(PrimaryKey { oid: from.u32()?, name: from.text()?, columns: places(from)? }))?;
     let indexes = from.list(|from| {
         let (oid, name, columns, flags) = (from.u32()?, from.text()?, places(from)?, from.u8()?);
         let (root, valid_from) = (from.u64()?, from.u64()?);
@@ -311,7 +313,8 @@ fn decode_table(from: &mut Decoder<'_>) -> Option<TableDefinition> {
         })
     })?;
     let known = |places: &[usize]| places.iter().all(|&column| column < columns.len());
-    let sound = primary_key.as_ref().is_none_or(|key| known(&key.columns)) && indexes.iter().all(|index| known(&index.columns));
+    let sound =
+        primary_key.as_ref().is_none_or(|key| known(&key.columns)) && indexes.iter().all(|index| known(&index.columns));
     sound.then_some(TableDefinition { oid, schema, name, columns, primary_key, indexes, root })
 }
 
@@ -382,9 +385,9 @@ impl Definitions {
 
     /// The table that has the index `oid`, and the index.
     pub fn index_by_oid(&self, oid: u32) -> Option<(&Arc<Table>, &Arc<Index>)> {
-        self.tables.values().find_map(|table| {
-            table.indexes.iter().find(|index| index.oid == oid).map(|index| (table, index))
-        })
+        self.tables
+            .values()
+            .find_map(|table| table.indexes.iter().find(|index| index.oid == oid).map(|index| (table, index)))
     }
 
     /// All tables, by number.
@@ -454,12 +457,16 @@ fn relation_names(table: &Table) -> Vec<(u32, String)> {
 
 /// Checks a row's values against NOT NULL, with PostgreSQL's words.
 pub(crate) fn check_not_null(table: &Table, values: &[Value]) -> Result<()> {
-    let violated = table.columns.iter().zip(values).find(|(column, value)| column.not_null && matches!(value, Value::Null));
+    let violated =
+        table.columns.iter().zip(values).find(|(column, value)| column.not_null && matches!(value, Value::Null));
     match violated {
         None => Ok(()),
         Some((column, _)) => Err(Error::new(
             SqlState::NOT_NULL_VIOLATION,
-            format!("null value in column \"{}\" of relation \"{}\" violates not-null constraint", column.name, table.name),
+            format!(
+                "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
+                column.name, table.name
+            ),
         )
         .with_detail(format!("Failing row contains ({}).", row_text(table, values)))
         .with_table(&table.schema, &table.name)

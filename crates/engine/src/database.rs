@@ -1,6 +1,6 @@
 //! What is open? A data folder with its pool, log, lanes and background threads.
 
-use crate::catalog::{Definitions, Table, TableDefinition, Index};
+use crate::catalog::{Definitions, Index, Table, TableDefinition};
 use crate::error::{Result, Storage};
 use crate::housekeeping;
 use crate::info::Sessions;
@@ -170,9 +170,10 @@ impl Inner {
         let lock = self.catalog.table_lock(definition.oid);
         let tree = |id, root| Tree::open(self.pool.clone(), self.log.clone(), id, root);
         let types: Vec<_> = definition.columns.iter().map(|column| column.ty).collect();
-        let indexes = definition.indexes.iter().map(|index| {
-            Arc::new(Index { definition: index.clone(), tree: tree(index.oid, index.root) })
-        });
+        let indexes = definition
+            .indexes
+            .iter()
+            .map(|index| Arc::new(Index { definition: index.clone(), tree: tree(index.oid, index.root) }));
         Arc::new(Table {
             layout: homenode_types::RowLayout::new(&types),
             indexes: indexes.collect(),

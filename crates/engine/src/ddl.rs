@@ -181,9 +181,10 @@ impl PendingChanges {
     }
 
     fn is_wanted(&self, root: PageNo) -> bool {
-        self.touched.iter().filter_map(|&oid| self.definitions.table_by_oid(oid)).any(|table| {
-            table.root == root || table.indexes.iter().any(|index| index.root == root)
-        })
+        self.touched
+            .iter()
+            .filter_map(|&oid| self.definitions.table_by_oid(oid))
+            .any(|table| table.root == root || table.indexes.iter().any(|index| index.root == root))
     }
 
     /// Gives back what is not needed any more and lets the locks go.
@@ -251,7 +252,8 @@ pub(crate) fn load_catalog(db: &Arc<Inner>) -> Result<()> {
         for slot in leaf.slots().filter(|&slot| !is_tombstone(leaf.header(slot).writer)) {
             key.clear();
             leaf.key(slot, &mut key);
-            let oid = key.get(..4).ok_or_else(|| Error::new(SqlState::DATA_CORRUPTED, "a catalog key cannot be read"))?;
+            let oid =
+                key.get(..4).ok_or_else(|| Error::new(SqlState::DATA_CORRUPTED, "a catalog key cannot be read"))?;
             let oid = u32::from_be_bytes(oid.try_into().expect("four bytes"));
             objects.entry(oid).or_default().extend_from_slice(leaf.value(slot));
         }
@@ -432,7 +434,15 @@ impl Session {
             let name = self.constraint_name(&table, name, &columns, "key")?;
             let oid = self.db.catalog.new_oid();
             let root = self.new_tree(oid)?;
-            table.indexes.push(IndexDefinition { oid, name, columns, unique: true, constraint: true, root, valid_from: 0 });
+            table.indexes.push(IndexDefinition {
+                oid,
+                name,
+                columns,
+                unique: true,
+                constraint: true,
+                root,
+                valid_from: 0,
+            });
         }
         let lock = self.db.catalog.table_lock(oid);
         lock.take_exclusive(&self.db.txns, oid, self.slot, None).sql()?;
@@ -552,9 +562,11 @@ impl Session {
     /// 2BP01 when a column's default needs it.
     pub fn drop_sequence(&mut self, oid: u32) -> Result<()> {
         self.pending()?;
-        let user = self.definitions().tables().into_iter().find(|table| {
-            table.columns.iter().any(|column| column.sequence == Some(oid))
-        });
+        let user = self
+            .definitions()
+            .tables()
+            .into_iter()
+            .find(|table| table.columns.iter().any(|column| column.sequence == Some(oid)));
         if let (Some(table), Some(sequence)) = (user, self.definitions().sequence_by_oid(oid)) {
             return Err(Error::new(
                 SqlState::DEPENDENT_OBJECTS_STILL_EXIST,
@@ -703,7 +715,11 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::drop_table`], and those of `change`.
-    pub fn alter_table(&mut self, table: &Table, change: impl FnOnce(&mut TableDefinition) -> Result<()>) -> Result<()> {
+    pub fn alter_table(
+        &mut self,
+        table: &Table,
+        change: impl FnOnce(&mut TableDefinition) -> Result<()>,
+    ) -> Result<()> {
         let table = self.take_table(table.oid)?;
         let mut definition = table.definition.clone();
         let old_name = definition.name.clone();

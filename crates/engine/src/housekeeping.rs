@@ -48,7 +48,9 @@ pub(crate) struct CheckpointState {
 impl CheckpointState {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::default();
-        for word in [self.redo_start, self.log_end, self.catalog_root, u64::from(self.next_oid), self.next_seq, self.clock] {
+        for word in
+            [self.redo_start, self.log_end, self.catalog_root, u64::from(self.next_oid), self.next_seq, self.clock]
+        {
             out.u64(word);
         }
         out.list(&self.sequences, |(oid, state), out| {
@@ -178,10 +180,12 @@ fn checkpoint_loop(db: &Arc<Inner>) {
     while !db.closing() {
         task::park_timeout(WaitEvent::Sleep, 200_000_000);
         let (redo_start, _) = db.checkpoints.last();
-        if !db.closing() && db.log.tail() - redo_start > db.options.checkpoint_log_bytes
-            && let Err(error) = checkpoint_as(db, false, Pace::Spread { duration_ns: SPREAD_NS }) {
-                tracing::error!(%error, "checkpoint failed, tried again later");
-            }
+        if !db.closing()
+            && db.log.tail() - redo_start > db.options.checkpoint_log_bytes
+            && let Err(error) = checkpoint_as(db, false, Pace::Spread { duration_ns: SPREAD_NS })
+        {
+            tracing::error!(%error, "checkpoint failed, tried again later");
+        }
     }
 }
 

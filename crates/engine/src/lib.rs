@@ -28,8 +28,8 @@ mod write;
 
 pub use build::Copy;
 pub use catalog::{
-    Column, Definitions, FIRST_OID, Identity, Index, IndexDefinition, Object, Oid, PUBLIC, PrimaryKey, SequenceDefinition, Table,
-    TableDefinition,
+    Column, Definitions, FIRST_OID, Identity, Index, IndexDefinition, Object, Oid, PUBLIC, PrimaryKey,
+    SequenceDefinition, Table, TableDefinition,
 };
 pub use database::{Database, Options};
 pub use ddl::{ColumnSpec, IndexSpec, SequenceSpec, TableSpec, quote_name};

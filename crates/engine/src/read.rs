@@ -251,7 +251,13 @@ impl Session {
     ///
     /// # Errors
     /// 40001 when the snapshot is older than the index; those of waiting for the table.
-    pub fn index_scan(&mut self, table: &Arc<Table>, index: &Index, range: KeyRange, reverse: bool) -> Result<IndexScan> {
+    pub fn index_scan(
+        &mut self,
+        table: &Arc<Table>,
+        index: &Index,
+        range: KeyRange,
+        reverse: bool,
+    ) -> Result<IndexScan> {
         self.use_table(table)?;
         let snapshot = self.snapshot();
         if snapshot < index.valid_from {
@@ -450,7 +456,8 @@ impl Reader {
                     // The session's snapshot was published before the leaf was copied, so the record is there.
                     let record = undo::read(&self.db.pool, header.undo, &mut bytes)?;
                     let record = record.filter(|record| record.txn == writer);
-                    let record = record.ok_or_else(|| Error::internal("an undo record that a snapshot needs is gone"))?;
+                    let record =
+                        record.ok_or_else(|| Error::internal("an undo record that a snapshot needs is gone"))?;
                     if record.kind == UndoKind::Insert {
                         return Ok(false);
                     }

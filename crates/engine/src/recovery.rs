@@ -78,7 +78,8 @@ impl Plan {
             records: 0,
         };
         let Some(control) = control else { return Ok(plan) };
-        plan.state = CheckpointState::decode(&control.checkpoint).ok_or_else(|| damaged("the control file's checkpoint"))?;
+        plan.state =
+            CheckpointState::decode(&control.checkpoint).ok_or_else(|| damaged("the control file's checkpoint"))?;
         plan.scan_start = control.checkpoint_lsn;
         plan.sequences = plan.state.sequences.iter().copied().collect();
         let mut reader = log::scan(dir, plan.scan_start).sql()?;

@@ -98,9 +98,11 @@ pub(crate) struct Buffers {
 
 impl Session {
     pub(crate) fn new(db: Arc<Inner>, lane: usize) -> Result<Session> {
-        let slot = db.txns.slots().take().ok_or_else(|| {
-            Error::new(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already")
-        })?;
+        let slot = db
+            .txns
+            .slots()
+            .take()
+            .ok_or_else(|| Error::new(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already"))?;
         let shared = db.sessions.add(slot, lane);
         let (definitions, definitions_version) = db.catalog.current(lane);
         Ok(Session {
@@ -294,7 +296,9 @@ impl Session {
 
     fn pending_owns(&self, table: &Table) -> bool {
         let pending = self.txn.pending.as_ref();
-        pending.is_some_and(|pending| pending.definitions().table_by_oid(table.oid).is_some_and(|own| own.root == table.root))
+        pending.is_some_and(|pending| {
+            pending.definitions().table_by_oid(table.oid).is_some_and(|own| own.root == table.root)
+        })
     }
 
     /// The transaction's name, made at its first write.

@@ -91,7 +91,10 @@ impl Session {
         if deleted {
             return Ok(());
         }
-        Err(Error::new(SqlState::INDEX_CORRUPTED, format!("index \"{}\" lacks an entry for a row of its table", index.name)))
+        Err(Error::new(
+            SqlState::INDEX_CORRUPTED,
+            format!("index \"{}\" lacks an entry for a row of its table", index.name),
+        ))
     }
 
     /// Puts a new entry under `key`; false when a live one stands there.
@@ -110,7 +113,8 @@ impl Session {
                     }
                     let record = self.undo_record(tree, UndoKind::Insert, Header::default(), key);
                     let new = |undo| Header { writer: writer.writer(), undo };
-                    let plan = |leaf: &LeafMut<'_>, undo, op: &mut Vec<u8>| leaf.plan_insert(slot, key, new(undo), value, op);
+                    let plan =
+                        |leaf: &LeafMut<'_>, undo, op: &mut Vec<u8>| leaf.plan_insert(slot, key, new(undo), value, op);
                     if self.change(leaf, record, plan)? {
                         return Ok(true);
                     }
@@ -162,12 +166,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::insert`], and those of `change`.
-    pub fn update(
-        &mut self,
-        table: &Table,
-        key: &[u8],
-        change: &mut ChangeRow<'_>,
-    ) -> Result<bool> {
+    pub fn update(&mut self, table: &Table, key: &[u8], change: &mut ChangeRow<'_>) -> Result<bool> {
         self.use_table(table)?;
         self.writer()?;
         let mut old_row = Vec::new();
@@ -211,9 +210,10 @@ impl Session {
             return self.insert_with_key(table, new_row, &mut Vec::new());
         }
         for index in &table.indexes {
-            let same = index.columns.iter().all(|&column| {
-                table.layout.column(old_row, column) == table.layout.column(new_row, column)
-            });
+            let same = index
+                .columns
+                .iter()
+                .all(|&column| table.layout.column(old_row, column) == table.layout.column(new_row, column));
             if !same {
                 self.delete_index_entry(table, index, old_row, key)?;
                 self.insert_index_entry(table, index, new_row, key)?;
@@ -226,7 +226,12 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::update`].
-    pub fn delete(&mut self, table: &Table, key: &[u8], matches: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<bool> {
+    pub fn delete(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        matches: &mut dyn FnMut(&[u8]) -> Result<bool>,
+    ) -> Result<bool> {
         self.use_table(table)?;
         self.writer()?;
         let mut old_row = Vec::new();
@@ -252,19 +257,19 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::update`].
-    pub fn lock_row(&mut self, table: &Table, key: &[u8], matches: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<bool> {
+    pub fn lock_row(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        matches: &mut dyn FnMut(&[u8]) -> Result<bool>,
+    ) -> Result<bool> {
         self.use_table(table)?;
         self.writer()?;
         self.change_entry(&table.tree, key, &mut |row, _| Ok(if matches(row)? { Change::Lock } else { Change::None }))
     }
 
     /// Changes the live entry under `key` as `decide` says of its newest value (which writes a new value into its buffer).
-    fn change_entry(
-        &mut self,
-        tree: &Tree,
-        key: &[u8],
-        decide: &mut Decide<'_>,
-    ) -> Result<bool> {
+    fn change_entry(&mut self, tree: &Tree, key: &[u8], decide: &mut Decide<'_>) -> Result<bool> {
         let writer = self.writer()?;
         let mut new_value = Vec::new();
         let mut room = 0;
@@ -435,7 +440,10 @@ enum Change {
 
 fn key_changes(table: &Table, old_row: &[u8], new_row: &[u8]) -> bool {
     let Some(primary_key) = &table.primary_key else { return false };
-    primary_key.columns.iter().any(|&column| table.layout.column(old_row, column) != table.layout.column(new_row, column))
+    primary_key
+        .columns
+        .iter()
+        .any(|&column| table.layout.column(old_row, column) != table.layout.column(new_row, column))
 }
 
 fn check_entry_size(key: &[u8], value: &[u8]) -> Result<()> {
@@ -459,11 +467,8 @@ fn duplicate(table: &Table, constraint: &str, columns: &[usize], row: &[u8]) -> 
         }
         table.layout.column(row, column).write_text(table.columns[column].ty.ty, &mut text);
     }
-    Error::new(
-        SqlState::UNIQUE_VIOLATION,
-        format!("duplicate key value violates unique constraint \"{constraint}\""),
-    )
-    .with_detail(format!("Key ({})=({}) already exists.", names.join(", "), String::from_utf8_lossy(&text)))
-    .with_table(&table.schema, &table.name)
-    .with_constraint(constraint)
+    Error::new(SqlState::UNIQUE_VIOLATION, format!("duplicate key value violates unique constraint \"{constraint}\""))
+        .with_detail(format!("Key ({})=({}) already exists.", names.join(", "), String::from_utf8_lossy(&text)))
+        .with_table(&table.schema, &table.name)
+        .with_constraint(constraint)
 }

@@ -54,11 +54,7 @@ fn rollback_and_savepoints_take_back_exactly_what_came_after() {
         Err::<(), _>(homenode_types::Error::internal("stop"))
     })
     .unwrap_err();
-    assert_eq!(all(&mut session, &table), [
-        (1, 11, "a".to_owned()),
-        (2, 2, "b".to_owned()),
-        (3, 33, "c".to_owned())
-    ]);
+    assert_eq!(all(&mut session, &table), [(1, 11, "a".to_owned()), (2, 2, "b".to_owned()), (3, 33, "c".to_owned())]);
 }
 
 #[test]
@@ -109,10 +105,7 @@ fn an_index_follows_its_table_and_is_built_over_rows_that_are_there() {
     .unwrap();
     let mut rows = Vec::new();
     session.begin(Isolation::ReadCommitted, false).unwrap();
-    let range = KeyRange {
-        lower: std::ops::Bound::Included(key(3)),
-        upper: std::ops::Bound::Excluded(key(4)),
-    };
+    let range = KeyRange { lower: std::ops::Bound::Included(key(3)), upper: std::ops::Bound::Excluded(key(4)) };
     let mut scan = session.index_scan(&table, &table.indexes[0], range, false).unwrap();
     while let Some((_, bytes)) = scan.next(&mut session).unwrap() {
         rows.push(decode(&table, bytes).0);

@@ -48,13 +48,11 @@ impl Session {
     /// 42P01 when there is none, 42P16 when it has no primary key.
     pub fn table(&mut self, name: &str) -> Result<Arc<Table>> {
         let table = self.inner.table(None, name);
-        let table =
-            table.ok_or_else(|| Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")))?;
+        let table = table
+            .ok_or_else(|| Error::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")))?;
         match table.primary_key {
             Some(_) => Ok(table),
-            None => {
-                Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, format!("table \"{name}\" has no primary key")))
-            }
+            None => Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, format!("table \"{name}\" has no primary key"))),
         }
     }
 

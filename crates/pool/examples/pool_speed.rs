@@ -50,8 +50,7 @@ fn main() {
     let wal = Arc::new(NullWal(AtomicU64::new(1000)));
     let pool = Pool::new(config, file, wal, &Topology::discover()).expect("a pool");
     let frames = pool.stats().total().frames;
-    let pages: Vec<PageNo> =
-        (0..frames * 10).map(|_| pool.allocate(0).expect("a page").page_no()).collect();
+    let pages: Vec<PageNo> = (0..frames * 10).map(|_| pool.allocate(0).expect("a page").page_no()).collect();
     let resident = &pages[..frames as usize / 2];
     resident.iter().for_each(|&p| drop(pool.shared(p).expect("a page")));
     let cpus = homenode_platform::thread::available_cpus();

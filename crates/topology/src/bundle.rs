@@ -26,16 +26,11 @@ impl Capture {
         let mut capture = Capture::default();
         let mut lines = text.lines().enumerate().peekable();
         while let Some((index, line)) = lines.next() {
-            let error = |why| TopologyError::Bundle {
-                line: index + 1,
-                why,
-            };
+            let error = |why| TopologyError::Bundle { line: index + 1, why };
             if line.trim().is_empty() || line.starts_with('#') {
                 continue;
             }
-            let (path, rest) = line
-                .split_once(':')
-                .ok_or(error("a line is `path: content`, or a comment after #"))?;
+            let (path, rest) = line.split_once(':').ok_or(error("a line is `path: content`, or a comment after #"))?;
             let mut content = String::new();
             if !rest.trim().is_empty() {
                 content = format!("{}\n", rest.trim());
@@ -85,12 +80,7 @@ fn expand(path: &str) -> Option<Vec<String>> {
         return Some(vec![path.to_owned()]);
     };
     let (list, after) = rest.split_once('}')?;
-    Some(
-        parse_list(list)?
-            .into_iter()
-            .map(|number| format!("{before}{number}{after}"))
-            .collect(),
-    )
+    Some(parse_list(list)?.into_iter().map(|number| format!("{before}{number}{after}")).collect())
 }
 
 /// Splits the path of a CPU's file into the CPU's number and what follows it.
@@ -98,8 +88,7 @@ fn cpu_file(path: &str) -> Option<(usize, &str)> {
     let rest = path.strip_prefix(CPU_PREFIX)?;
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     let number: usize = rest[..digits].parse().ok()?;
-    let canonical =
-        number.to_string().len() == digits && rest[digits..].starts_with('/') && number < 65_536;
+    let canonical = number.to_string().len() == digits && rest[digits..].starts_with('/') && number < 65_536;
     canonical.then_some((number, &rest[digits..]))
 }
 
@@ -107,14 +96,10 @@ fn write_file(text: &mut String, path: &str, content: &str) {
     let mut lines = content.lines();
     match (lines.next(), lines.next()) {
         (None, _) => text.push_str(&format!("{path}:\n")),
-        (Some(only), None) if only == only.trim() && !only.is_empty() => {
-            text.push_str(&format!("{path}: {only}\n"))
-        }
+        (Some(only), None) if only == only.trim() && !only.is_empty() => text.push_str(&format!("{path}: {only}\n")),
         _ => {
             text.push_str(&format!("{path}:\n"));
-            content
-                .lines()
-                .for_each(|line| text.push_str(&format!("| {line}\n")));
+            content.lines().for_each(|line| text.push_str(&format!("| {line}\n")));
         }
     }
 }
@@ -125,9 +110,7 @@ mod tests {
 
     #[test]
     fn braces_stand_for_many_files() {
-        let capture =
-            Capture::from_bundle("# who\n\na/cpu{0-1,3}/b: 7\nm:\n| x: 1\n| y: 2\nempty:\n")
-                .unwrap();
+        let capture = Capture::from_bundle("# who\n\na/cpu{0-1,3}/b: 7\nm:\n| x: 1\n| y: 2\nempty:\n").unwrap();
         assert_eq!(capture.get("a/cpu3/b"), Some("7\n"));
         assert_eq!(capture.get("a/cpu2/b"), None);
         assert_eq!(capture.get("m"), Some("x: 1\ny: 2\n"));
@@ -136,14 +119,9 @@ mod tests {
 
     #[test]
     fn bad_lines_are_named() {
-        for (text, line) in [
-            ("x", 1),
-            ("a: 1\n../b: 2", 2),
-            ("a{: 1", 1),
-            ("a{x}: 1", 1),
-            ("| stray", 1),
-            ("\n/abs: 1", 2),
-        ] {
+        for (text, line) in
+            [("x", 1), ("a: 1\n../b: 2", 2), ("a{: 1", 1), ("a{x}: 1", 1), ("| stray", 1), ("\n/abs: 1", 2)]
+        {
             match Capture::from_bundle(text) {
                 Err(TopologyError::Bundle { line: at, .. }) => assert_eq!(at, line, "{text}"),
                 other => panic!("{text}: {other:?}"),

@@ -29,25 +29,13 @@ const SINGLE: &[&str] = &[
 
 /// Files below a numbered or named folder: parent, what the folder's name starts with, the files.
 const REPEATED: &[(&str, &str, &[&str])] = &[
-    (
-        "sys/devices/system/node",
-        "node",
-        &["cpulist", "distance", "meminfo"],
-    ),
+    ("sys/devices/system/node", "node", &["cpulist", "distance", "meminfo"]),
     (
         "sys/devices/system/cpu",
         "cpu",
-        &[
-            "topology/core_id",
-            "topology/physical_package_id",
-            "topology/thread_siblings_list",
-        ],
+        &["topology/core_id", "topology/physical_package_id", "topology/thread_siblings_list"],
     ),
-    (
-        "sys/devices/virtual/memory_tiering",
-        "memory_tier",
-        &["nodelist"],
-    ),
+    ("sys/devices/virtual/memory_tiering", "memory_tier", &["nodelist"]),
 ];
 
 /// The text of every file that describes a machine, by path below the root (`sys/devices/system/node/online`). Long files
@@ -62,10 +50,7 @@ pub struct Capture {
 impl Capture {
     /// Reads the files below `root` (`/`, or a folder with a copy). Missing files are simply not there afterwards.
     pub fn from_root(root: &Path) -> Capture {
-        let mut gather = Gather {
-            root,
-            capture: Capture::default(),
-        };
+        let mut gather = Gather { root, capture: Capture::default() };
         gather.all();
         gather.capture
     }
@@ -77,25 +62,19 @@ impl Capture {
 
     /// Files that exist but could not be read, with the reason.
     pub fn unreadable(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.unreadable
-            .iter()
-            .map(|(path, why)| (path.as_str(), why.as_str()))
+        self.unreadable.iter().map(|(path, why)| (path.as_str(), why.as_str()))
     }
 
     /// All files, ascending by path.
     pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.files
-            .iter()
-            .map(|(path, text)| (path.as_str(), text.as_str()))
+        self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
     /// Adds or replaces a file. The path must be relative and plain (no `..`, no empty part); `false` if it isn't.
     pub fn insert(&mut self, path: &str, text: &str) -> bool {
         let plain = !path.is_empty()
             && !path.contains('\0')
-            && Path::new(path)
-                .components()
-                .all(|part| matches!(part, Component::Normal(_)));
+            && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
         if plain {
             self.files.insert(path.to_owned(), text.to_owned());
         }
@@ -122,10 +101,7 @@ impl Capture {
                 }
                 fs::write(&path, text)
             };
-            write().map_err(|source| TopologyError::Io {
-                path: path.clone(),
-                source,
-            })?;
+            write().map_err(|source| TopologyError::Io { path: path.clone(), source })?;
         }
         Ok(())
     }
@@ -145,10 +121,7 @@ impl Capture {
 
     /// The numbers N of folders `dir/<prefix>N`, ascending.
     pub(crate) fn numbered(&self, dir: &str, prefix: &str) -> Vec<usize> {
-        let mut numbers: Vec<usize> = self
-            .children(dir)
-            .filter_map(|name| number_after(name, prefix))
-            .collect();
+        let mut numbers: Vec<usize> = self.children(dir).filter_map(|name| number_after(name, prefix)).collect();
         numbers.sort_unstable();
         numbers
     }
@@ -158,11 +131,7 @@ fn number_after(name: &str, prefix: &str) -> Option<usize> {
     let digits = name.strip_prefix(prefix)?;
     let canonical = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     // Six digits are more than any kernel numbers; a damaged copy with more of them is not a CPU.
-    if canonical && digits.len() < 6 {
-        digits.parse().ok()
-    } else {
-        None
-    }
+    if canonical && digits.len() < 6 { digits.parse().ok() } else { None }
 }
 
 struct Gather<'a> {
@@ -238,8 +207,7 @@ impl Gather<'_> {
             }
             let node = format!("{dir}/device/numa_node");
             if !self.file(&node) {
-                self.node_of_ancestor(&dir)
-                    .map(|text| self.capture.insert(&node, &text));
+                self.node_of_ancestor(&dir).map(|text| self.capture.insert(&node, &text));
             }
         }
     }
@@ -257,9 +225,7 @@ impl Gather<'_> {
         let Ok(entries) = fs::read_dir(self.root.join(dir)) else {
             return Vec::new();
         };
-        let mut names: Vec<String> = entries
-            .filter_map(|e| e.ok()?.file_name().into_string().ok())
-            .collect();
+        let mut names: Vec<String> = entries.filter_map(|e| e.ok()?.file_name().into_string().ok()).collect();
         names.sort_unstable();
         names
     }
@@ -270,9 +236,7 @@ impl Gather<'_> {
             Ok(text) => Some(text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
-                self.capture
-                    .unreadable
-                    .insert(path.to_owned(), error.to_string());
+                self.capture.unreadable.insert(path.to_owned(), error.to_string());
                 None
             }
         }
@@ -294,23 +258,16 @@ impl Gather<'_> {
 
 fn read_some(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
-    fs::File::open(path)?
-        .take(FILE_BYTES_MAX)
-        .read_to_end(&mut bytes)?;
+    fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn keep_lines(text: &str, mut keep: impl FnMut(&str) -> bool) -> String {
-    text.lines()
-        .filter(|line| keep(line))
-        .flat_map(|line| [line, "\n"])
-        .collect()
+    text.lines().filter(|line| keep(line)).flat_map(|line| [line, "\n"]).collect()
 }
 
 fn is_memory_sum(line: &str) -> bool {
-    ["MemTotal:", "MemFree:", "MemAvailable:"]
-        .iter()
-        .any(|field| line.contains(field))
+    ["MemTotal:", "MemFree:", "MemAvailable:"].iter().any(|field| line.contains(field))
 }
 
 fn reduce_cpuinfo(text: &str) -> String {
@@ -327,14 +284,7 @@ mod tests {
 
     fn sample() -> Capture {
         let mut capture = Capture::default();
-        for path in [
-            "a/node10/x",
-            "a/node2/x",
-            "a/node2/y",
-            "a/node2-old/x",
-            "a/nodes",
-            "a-b/node7/x",
-        ] {
+        for path in ["a/node10/x", "a/node2/x", "a/node2/y", "a/node2-old/x", "a/nodes", "a-b/node7/x"] {
             assert!(capture.insert(path, "1\n"));
         }
         capture

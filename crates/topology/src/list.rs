@@ -35,17 +35,9 @@ pub fn format_list(numbers: &[usize]) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut rest = numbers;
     while let Some((&first, _)) = rest.split_first() {
-        let run = rest
-            .iter()
-            .enumerate()
-            .take_while(|(i, n)| first.checked_add(*i) == Some(**n))
-            .count();
+        let run = rest.iter().enumerate().take_while(|(i, n)| first.checked_add(*i) == Some(**n)).count();
         let last = rest[run - 1];
-        parts.push(if run == 1 {
-            first.to_string()
-        } else {
-            format!("{first}-{last}")
-        });
+        parts.push(if run == 1 { first.to_string() } else { format!("{first}-{last}") });
         rest = &rest[run..];
     }
     parts.join(",")
@@ -58,21 +50,10 @@ mod tests {
 
     #[test]
     fn reads_what_the_kernel_writes() {
-        assert_eq!(
-            parse_list("0-3,8,10-11\n"),
-            Some(vec![0, 1, 2, 3, 8, 10, 11])
-        );
+        assert_eq!(parse_list("0-3,8,10-11\n"), Some(vec![0, 1, 2, 3, 8, 10, 11]));
         assert_eq!(parse_list("\n"), Some(vec![]));
         assert_eq!(parse_list("3"), Some(vec![3]));
-        for bad in [
-            "3-1",
-            "a",
-            "1,",
-            "-1",
-            "1--2",
-            "0-99999999999999999999",
-            "70000",
-        ] {
+        for bad in ["3-1", "a", "1,", "-1", "1--2", "0-99999999999999999999", "70000"] {
             assert_eq!(parse_list(bad), None, "{bad}");
         }
     }

@@ -5,20 +5,12 @@
 pub const ALL: &[(&str, &str)] = &[
     ("laptop-8", include_str!("../machines/laptop-8.txt")),
     ("skylake-2s", include_str!("../machines/skylake-2s.txt")),
-    (
-        "sapphire-rapids-2s-cxl",
-        include_str!("../machines/sapphire-rapids-2s-cxl.txt"),
-    ),
+    ("sapphire-rapids-2s-cxl", include_str!("../machines/sapphire-rapids-2s-cxl.txt")),
     ("kunpeng-920", include_str!("../machines/kunpeng-920.txt")),
-    (
-        "genoa-2s-nps4",
-        include_str!("../machines/genoa-2s-nps4.txt"),
-    ),
+    ("genoa-2s-nps4", include_str!("../machines/genoa-2s-nps4.txt")),
 ];
 
 /// The text of one machine by its name.
 pub fn text(name: &str) -> Option<&'static str> {
-    ALL.iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, text)| *text)
+    ALL.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }

@@ -163,15 +163,10 @@ impl Topology {
     /// Reads a copy of a machine's files, with the same paths below `dir` as below `/` ([`Topology::save`] writes one; so
     /// does `cp -rL`, with more than is needed).
     pub fn from_dir(dir: &Path) -> Result<Topology, TopologyError> {
-        std::fs::read_dir(dir).map_err(|source| TopologyError::Io {
-            path: dir.to_owned(),
-            source,
-        })?;
+        std::fs::read_dir(dir).map_err(|source| TopologyError::Io { path: dir.to_owned(), source })?;
         let capture = Capture::from_root(dir);
         if capture.is_empty() && capture.unreadable().next().is_none() {
-            return Err(TopologyError::Empty {
-                path: dir.to_owned(),
-            });
+            return Err(TopologyError::Empty { path: dir.to_owned() });
         }
         Ok(Topology::from_capture(capture))
     }
@@ -223,19 +218,12 @@ impl Topology {
 
     /// One CPU by its number.
     pub fn cpu(&self, id: usize) -> Option<&Cpu> {
-        self.cpus
-            .binary_search_by_key(&id, |cpu| cpu.id)
-            .ok()
-            .map(|index| &self.cpus[index])
+        self.cpus.binary_search_by_key(&id, |cpu| cpu.id).ok().map(|index| &self.cpus[index])
     }
 
     /// Numbers of the CPUs that this process may run on, ascending; never empty.
     pub fn allowed_cpus(&self) -> Vec<usize> {
-        self.cpus
-            .iter()
-            .filter(|cpu| cpu.allowed)
-            .map(|cpu| cpu.id)
-            .collect()
+        self.cpus.iter().filter(|cpu| cpu.allowed).map(|cpu| cpu.id).collect()
     }
 
     /// The packages (sockets), each with its CPUs, ascending.
@@ -269,16 +257,8 @@ impl Topology {
 
     /// Nodes that this process can get memory from; never empty.
     pub fn memory_nodes(&self) -> Vec<&Node> {
-        let nodes: Vec<&Node> = self
-            .nodes
-            .iter()
-            .filter(|node| node.gives_memory())
-            .collect();
-        if nodes.is_empty() {
-            vec![&self.nodes[0]]
-        } else {
-            nodes
-        }
+        let nodes: Vec<&Node> = self.nodes.iter().filter(|node| node.gives_memory()).collect();
+        if nodes.is_empty() { vec![&self.nodes[0]] } else { nodes }
     }
 
     /// Whether all memory that this process can use is one node: then no placement is needed.

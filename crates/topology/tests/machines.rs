@@ -26,12 +26,7 @@ fn counts_are_right() {
         assert_eq!(m.cores().len(), cores, "{name}");
         assert_eq!(m.cpus().len(), cpus, "{name}");
         assert_eq!(m.l3_groups().len(), l3_groups, "{name}");
-        assert!(
-            m.l3_groups()
-                .iter()
-                .all(|group| group.cpus.len() == of_group),
-            "{name}"
-        );
+        assert!(m.l3_groups().iter().all(|group| group.cpus.len() == of_group), "{name}");
         assert_eq!(m.is_uniform(), nodes == 1, "{name}");
         assert_eq!(m.allowed_cpus().len(), cpus, "{name}");
     }
@@ -45,15 +40,8 @@ fn kunpeng_in_detail() {
     assert_eq!(m.distance(1, 4), None);
     assert_eq!(m.cpu(64).map(|cpu| (cpu.node, cpu.package)), Some((2, 1)));
     assert_eq!(m.node(2).map(|node| node.cpus.len()), Some(32));
-    let at: Vec<_> = m
-        .devices()
-        .iter()
-        .map(|device| (device.name.as_str(), device.node))
-        .collect();
-    assert_eq!(
-        at,
-        [("nvme0n1", Some(0)), ("nvme1n1", Some(2)), ("sda", Some(0))]
-    );
+    let at: Vec<_> = m.devices().iter().map(|device| (device.name.as_str(), device.node)).collect();
+    assert_eq!(at, [("nvme0n1", Some(0)), ("nvme1n1", Some(2)), ("sda", Some(0))]);
     assert_eq!(m.model_name(), None);
 }
 
@@ -74,10 +62,7 @@ fn reserved_huge_pages_are_counted_by_node() {
     let m = machine("skylake-2s");
     let pools = &m.node(1).unwrap().huge_pages;
     assert_eq!(
-        pools
-            .iter()
-            .map(|pool| (pool.page_bytes, pool.total))
-            .collect::<Vec<_>>(),
+        pools.iter().map(|pool| (pool.page_bytes, pool.total)).collect::<Vec<_>>(),
         [(2 << 20, 1024), (1 << 30, 0)]
     );
 }
@@ -88,10 +73,7 @@ fn the_text_form_is_stable() {
         let m = machine(name);
         let again = Topology::from_bundle(&m.capture().to_bundle("again")).unwrap();
         assert_eq!(m.capture(), again.capture(), "{name}");
-        assert!(
-            text.starts_with("# "),
-            "{name} says what it was written from"
-        );
+        assert!(text.starts_with("# "), "{name} says what it was written from");
     }
 }
 

@@ -25,10 +25,7 @@ fn check(m: &Topology) {
 
 fn without(capture: &Capture, gone: impl Fn(&str) -> bool) -> Capture {
     let mut left = Capture::default();
-    capture
-        .files()
-        .filter(|(path, _)| !gone(path))
-        .for_each(|(path, text)| assert!(left.insert(path, text)));
+    capture.files().filter(|(path, _)| !gone(path)).for_each(|(path, text)| assert!(left.insert(path, text)));
     left
 }
 
@@ -49,47 +46,24 @@ fn nothing_at_all_is_one_node_with_a_note() {
 fn a_container_without_node_files_is_one_node() {
     for (name, text) in machines::ALL {
         let whole = Capture::from_bundle(text).unwrap();
-        let m = Topology::from_capture(without(&whole, |path| {
-            path.starts_with("sys/devices/system/node")
-        }));
+        let m = Topology::from_capture(without(&whole, |path| path.starts_with("sys/devices/system/node")));
         check(&m);
         assert_eq!(m.nodes().len(), 1, "{name}");
-        assert!(
-            m.nodes()[0].memory_bytes > Some(1 << 30),
-            "{name}: the memory comes from proc/meminfo"
-        );
-        assert!(
-            m.notes()
-                .iter()
-                .any(|note| note.path.ends_with("node/online")),
-            "{name}"
-        );
+        assert!(m.nodes()[0].memory_bytes > Some(1 << 30), "{name}: the memory comes from proc/meminfo");
+        assert!(m.notes().iter().any(|note| note.path.ends_with("node/online")), "{name}");
         let bare = Topology::from_capture(without(&whole, |path| path.starts_with("sys/")));
         check(&bare);
-        assert_eq!(
-            bare.cpus().len(),
-            m.cpus().len(),
-            "{name}: counted from proc"
-        );
+        assert_eq!(bare.cpus().len(), m.cpus().len(), "{name}: counted from proc");
     }
 }
 
 #[test]
 fn a_cpuset_is_respected() {
     let mut capture = Capture::from_bundle(machines::text("kunpeng-920").unwrap()).unwrap();
-    capture.insert(
-        "proc/self/status",
-        "Cpus_allowed_list:\t32-39\nMems_allowed_list:\t1\n",
-    );
+    capture.insert("proc/self/status", "Cpus_allowed_list:\t32-39\nMems_allowed_list:\t1\n");
     let m = Topology::from_capture(capture);
     assert_eq!(m.allowed_cpus(), (32..40).collect::<Vec<_>>());
-    assert_eq!(
-        m.memory_nodes()
-            .iter()
-            .map(|node| node.id)
-            .collect::<Vec<_>>(),
-        [1]
-    );
+    assert_eq!(m.memory_nodes().iter().map(|node| node.id).collect::<Vec<_>>(), [1]);
     assert!(m.is_uniform());
 }
 
@@ -97,14 +71,8 @@ fn a_cpuset_is_respected() {
 fn unmeasurably_large_numbers_are_not_believed() {
     let mut capture = Capture::from_bundle(machines::text("skylake-2s").unwrap()).unwrap();
     capture.insert("sys/devices/system/node/online", "0-4294967295\n");
-    capture.insert(
-        "sys/devices/system/node/node0/meminfo",
-        "Node 0 MemTotal: 99999999999999999999 kB\n",
-    );
-    capture.insert(
-        "sys/devices/system/node/node1/meminfo",
-        "Node 1 MemTotal: 18446744073709551615 kB\n",
-    );
+    capture.insert("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 99999999999999999999 kB\n");
+    capture.insert("sys/devices/system/node/node1/meminfo", "Node 1 MemTotal: 18446744073709551615 kB\n");
     let m = Topology::from_capture(capture);
     check(&m);
     assert_eq!(m.nodes().len(), 2);
@@ -131,10 +99,7 @@ fn damage() -> impl Strategy<Value = Damage> {
 
 fn damaged(text: &str, damages: &[(usize, Damage)]) -> Capture {
     let whole = Capture::from_bundle(text).unwrap();
-    let mut files: Vec<(String, String)> = whole
-        .files()
-        .map(|(p, t)| (p.to_owned(), t.to_owned()))
-        .collect();
+    let mut files: Vec<(String, String)> = whole.files().map(|(p, t)| (p.to_owned(), t.to_owned())).collect();
     for (at, damage) in damages {
         if files.is_empty() {
             break;
@@ -152,9 +117,7 @@ fn damaged(text: &str, damages: &[(usize, Damage)]) -> Capture {
         }
     }
     let mut capture = Capture::default();
-    files
-        .iter()
-        .for_each(|(path, text)| assert!(capture.insert(path, text)));
+    files.iter().for_each(|(path, text)| assert!(capture.insert(path, text)));
     capture
 }
 

@@ -10,8 +10,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("homenode-topology-{name}-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("homenode-topology-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Folder(path)
@@ -39,20 +38,12 @@ fn a_saved_machine_is_the_same_machine() {
 #[test]
 fn folders_without_a_machine_are_errors() {
     let folder = Folder::new("empty");
-    assert!(matches!(
-        Topology::from_dir(&folder.0),
-        Err(TopologyError::Empty { .. })
-    ));
+    assert!(matches!(Topology::from_dir(&folder.0), Err(TopologyError::Empty { .. })));
     let missing = Topology::from_dir(&folder.0.join("nowhere")).unwrap_err();
     assert!(missing.to_string().contains("nowhere"));
     let file = folder.0.join("file");
     fs::write(&file, "x").unwrap();
-    assert!(
-        Topology::from_bundle("sys/x: 1")
-            .unwrap()
-            .save(&file)
-            .is_err()
-    );
+    assert!(Topology::from_bundle("sys/x: 1").unwrap().save(&file).is_err());
 }
 
 fn write(root: &Path, path: &str, text: &str) {
@@ -68,10 +59,7 @@ fn a_disk_is_on_its_controllers_node() {
     use std::os::unix::fs::symlink;
     let folder = Folder::new("disk");
     let root = &folder.0;
-    Topology::from_bundle(machines::text("skylake-2s").unwrap())
-        .unwrap()
-        .save(root)
-        .unwrap();
+    Topology::from_bundle(machines::text("skylake-2s").unwrap()).unwrap().save(root).unwrap();
     fs::remove_dir_all(root.join("sys/block")).unwrap();
     fs::create_dir_all(root.join("sys/block")).unwrap();
     let function = "sys/devices/pci0000:80/0000:80:02.0";
@@ -81,17 +69,9 @@ fn a_disk_is_on_its_controllers_node() {
     symlink("../..", root.join(&disk).join("device")).unwrap();
     symlink(Path::new("../..").join(&disk), root.join("sys/block/vda")).unwrap();
     write(root, "sys/devices/virtual/block/loop0/size", "8\n");
-    symlink(
-        "../devices/virtual/block/loop0",
-        root.join("sys/block/loop0"),
-    )
-    .unwrap();
+    symlink("../devices/virtual/block/loop0", root.join("sys/block/loop0")).unwrap();
     let machine = Topology::from_dir(root).unwrap();
-    let devices: Vec<_> = machine
-        .devices()
-        .iter()
-        .map(|d| (d.name.as_str(), d.node, d.bytes))
-        .collect();
+    let devices: Vec<_> = machine.devices().iter().map(|d| (d.name.as_str(), d.node, d.bytes)).collect();
     assert_eq!(devices, [("vda", Some(1), Some(1 << 20))]);
 }
 
@@ -99,18 +79,12 @@ fn a_disk_is_on_its_controllers_node() {
 #[test]
 fn unreadable_files_are_noted() {
     let folder = Folder::new("unreadable");
-    Topology::from_bundle(machines::text("skylake-2s").unwrap())
-        .unwrap()
-        .save(&folder.0)
-        .unwrap();
+    Topology::from_bundle(machines::text("skylake-2s").unwrap()).unwrap().save(&folder.0).unwrap();
     let online = folder.0.join("sys/devices/system/node/online");
     fs::remove_file(&online).unwrap();
     fs::create_dir(&online).unwrap();
     let machine = Topology::from_dir(&folder.0).unwrap();
     assert_eq!(machine.nodes().len(), 2);
     let note = machine.notes()[0].to_string();
-    assert!(
-        note.starts_with("sys/devices/system/node/online cannot be read"),
-        "{note}"
-    );
+    assert!(note.starts_with("sys/devices/system/node/online cannot be read"), "{note}");
 }

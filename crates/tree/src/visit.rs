@@ -51,7 +51,12 @@ impl Tree {
     ///
     /// # Errors
     /// If a page cannot be read.
-    pub fn visit_leaf(&self, from: &[u8], next: &mut Vec<u8>, visit: impl FnOnce(&LeafView<'_>)) -> Result<bool, TreeError> {
+    pub fn visit_leaf(
+        &self,
+        from: &[u8],
+        next: &mut Vec<u8>,
+        visit: impl FnOnce(&LeafView<'_>),
+    ) -> Result<bool, TreeError> {
         let leaf: Shared<'_> = self.latch_leaf_shared(To(from))?;
         let view = View(leaf.bytes());
         let first = match view.find(from) {

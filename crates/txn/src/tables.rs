@@ -47,7 +47,13 @@ impl TableLock {
     /// # Errors
     /// [`WaitError`] when someone changes the definition and the wait for that fails.
     #[inline]
-    pub fn use_shared(&self, manager: &Manager, oid: u32, slot: usize, deadline_ns: Option<u64>) -> Result<(), WaitError> {
+    pub fn use_shared(
+        &self,
+        manager: &Manager,
+        oid: u32,
+        slot: usize,
+        deadline_ns: Option<u64>,
+    ) -> Result<(), WaitError> {
         let own = manager.slot(slot);
         if !own.add_table(oid) {
             return Ok(());

@@ -141,7 +141,13 @@ impl RowLayout {
             _ => return None,
         };
         let at = self.shapes.last()?.fixed_at as usize + slot.place as usize;
-        Some(IntegerColumn { columns: self.slots.len(), null_at: COUNT_BYTES + i / 8, null_bit: 1 << (i % 8), at, width })
+        Some(IntegerColumn {
+            columns: self.slots.len(),
+            null_at: COUNT_BYTES + i / 8,
+            null_bit: 1 << (i % 8),
+            at,
+            width,
+        })
     }
 
     /// All columns of a row into `out`, which is cleared first.

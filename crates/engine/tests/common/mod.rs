@@ -97,7 +97,11 @@ pub fn run<T>(session: &mut Session, work: impl FnOnce(&mut Session) -> Result<T
     run_at(session, Isolation::ReadCommitted, work)
 }
 
-pub fn run_at<T>(session: &mut Session, isolation: Isolation, work: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
+pub fn run_at<T>(
+    session: &mut Session,
+    isolation: Isolation,
+    work: impl FnOnce(&mut Session) -> Result<T>,
+) -> Result<T> {
     session.begin(isolation, false).unwrap();
     match work(session) {
         Ok(value) => session.commit().map(|()| value),
