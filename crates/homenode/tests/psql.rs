@@ -243,7 +243,9 @@ fn settings_are_seen_by_the_client() {
     assert!(version[0].starts_with(|c: char| c.is_ascii_digit()), "{version:?}");
     assert_eq!(lines(&server, "show server_encoding"), ["UTF8"]);
     assert_eq!(lines(&server, "show standard_conforming_strings"), ["on"]);
-    assert_eq!(lines(&server, "set datestyle = 'ISO, DMY'; select '31/12/2020'::date")[1], "2020-12-31");
+    assert_eq!(lines(&server, "set datestyle = 'ISO, MDY'; select '12/31/2020'::date")[1], "2020-12-31");
+    let done = server.psql(&["-c", "set datestyle = 'ISO, DMY'"], "");
+    assert!(done.stderr.starts_with("ERROR:  DateStyle DMY is not supported"), "{}", done.stderr);
     assert_eq!(lines(&server, "show transaction_isolation"), ["read committed"]);
     let done = server.psql(&["-c", "\\conninfo"], "").ok();
     assert!(done.stdout.contains("connected to database \"postgres\" as user \"postgres\""), "{}", done.stdout);
