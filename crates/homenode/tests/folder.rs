@@ -164,7 +164,8 @@ fn assert_honest(outcome: &Outcome, file: &str, damage: &str) {
             let known = ["XX001", "XX002", "58030"].contains(&code.as_str());
             assert!(known && names_damage(message, file), "{damage}: {code} {message}");
         }
-        Outcome::Prefix(_) | Outcome::Wrong(_) => panic!("{damage}: served as {outcome:?}"),
+        Outcome::Prefix(rows) => panic!("{damage}: served with {rows} rows"),
+        Outcome::Wrong(what) => panic!("{damage}: served: {what}"),
     }
 }
 
