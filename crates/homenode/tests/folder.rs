@@ -138,6 +138,7 @@ fn names_damage(text: &str, file: &str) -> bool {
             "corrupt",
             "checksum",
             "missing",
+            "no log segment",
             "short",
             "truncat",
             "not a",
