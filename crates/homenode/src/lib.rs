@@ -12,8 +12,8 @@
 //! let mut client = database.client()?;
 //! client.execute("create table fruit (name text primary key, count int)", &[])?;
 //! client.execute("insert into fruit values ($1, $2), ('pear', 5)", &["apple".into(), 3.into()])?;
-//! let rows = client.query("select sum(count) from fruit", &[])?;
-//! assert_eq!(rows[0][0], Value::Int8(8));
+//! let found = client.execute("select sum(count) from fruit", &[])?;
+//! assert_eq!(found.rows, [[Value::Int8(8)]]);
 //! # drop(client);
 //! # database.close()?;
 //! # let _ = std::fs::remove_dir_all(folder);

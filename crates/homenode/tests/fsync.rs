@@ -66,6 +66,7 @@ fn stops_and_recovers(kind: &str, numbers: &[u32]) {
                     !refusal.status.success() && refusal.output[said..].contains("os error 5"),
                     "{fault}: {refusal:?}"
                 );
+                stops += 1;
             }
             Ok(()) => {
                 let port = server.port();

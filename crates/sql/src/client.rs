@@ -31,7 +31,7 @@ pub struct Rows {
 /// use homenode_sql::Client;
 /// use homenode_types::Value;
 ///
-/// let db = Database::open("/tmp/example")?;
+/// let db = Database::open("folder")?;
 /// let mut client = Client::new(&db)?;
 /// client.execute("CREATE TABLE IF NOT EXISTS note (id int PRIMARY KEY, text text)", &[])?;
 /// client.execute("INSERT INTO note VALUES ($1, $2)", &[Value::Int4(1), Value::text("hello")])?;
