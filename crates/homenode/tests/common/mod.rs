@@ -53,7 +53,7 @@ pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bo
     }
 }
 
-/// A folder that goes when this value goes.
+/// A folder that goes when this value goes; `HOMENODE_TEST_KEEP` keeps those of tests that fail.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -74,6 +74,10 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        if thread::panicking() && std::env::var_os("HOMENODE_TEST_KEEP").is_some() {
+            eprintln!("{} is kept", self.0.display());
+            return;
+        }
         let _ = fs::remove_dir_all(&self.0);
     }
 }
