@@ -20,6 +20,7 @@ use homenode_pool::{PAGE_BYTES, PageNo, Pool};
 use homenode_tree::{self as tree, KIND_BULK, KIND_SMO, OpCode};
 use homenode_txn::TxnId;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -158,7 +159,7 @@ fn damaged(what: &str) -> Error {
 
 /// Brings the pages up to the end of the log.
 pub(crate) fn run(dir: &Path, plan: Plan, pool: &Arc<Pool>, log: &Arc<Log>, workers: usize) -> Result<Recovered> {
-    let Plan { state, scan_start, running, space, freed, highest_seq, commits, sequences, records, .. } = plan;
+    let Plan { state, scan_start, log_end, running, space, freed, highest_seq, commits, sequences, records } = plan;
     if !state.space.is_empty() {
         pool.restore_space(&state.space).sql()?;
     }
@@ -170,7 +171,7 @@ pub(crate) fn run(dir: &Path, plan: Plan, pool: &Arc<Pool>, log: &Arc<Log>, work
     }
     if records > 0 {
         tracing::info!(records, from = state.redo_start, "recovering");
-        redo(dir, state.redo_start.max(scan_start), pool, &Arc::new(freed), workers)?;
+        redo(dir, state.redo_start.max(scan_start)..log_end, pool, &Arc::new(freed), workers)?;
     }
     let catalog_root = (state.catalog_root != 0).then_some(state.catalog_root);
     let changed = |(txn, changes): (u64, Vec<Lsn>)| Loser { txn: TxnId::from_writer(txn), changes };
@@ -185,7 +186,13 @@ pub(crate) fn run(dir: &Path, plan: Plan, pool: &Arc<Pool>, log: &Arc<Log>, work
     })
 }
 
-fn redo(dir: &Path, from: Lsn, pool: &Arc<Pool>, freed: &Arc<HashMap<PageNo, Lsn>>, workers: usize) -> Result<()> {
+fn redo(
+    dir: &Path,
+    range: Range<Lsn>,
+    pool: &Arc<Pool>,
+    freed: &Arc<HashMap<PageNo, Lsn>>,
+    workers: usize,
+) -> Result<()> {
     // A damaged page is taken for an empty one until the log makes it whole; `Redo::run` fails if it doesn't.
     pool.set_repair_hook(Some(Box::new(|_, bytes| {
         bytes.fill(0);
@@ -194,10 +201,11 @@ fn redo(dir: &Path, from: Lsn, pool: &Arc<Pool>, freed: &Arc<HashMap<PageNo, Lsn
     let failure = Arc::new(Mutex::new(None));
     let threads: Vec<_> = (0..workers)
         .map(|worker| {
-            let (dir, pool, freed, failure) = (dir.to_owned(), pool.clone(), freed.clone(), failure.clone());
+            let (dir, range) = (dir.to_owned(), range.clone());
+            let (pool, freed, failure) = (pool.clone(), freed.clone(), failure.clone());
             thread::spawn("homenode-redo", move || {
                 let mut redo = Redo { pool: &pool, freed: &freed, waiting_for_image: HashSet::new() };
-                if let Err(error) = redo.run(&dir, from, worker, workers) {
+                if let Err(error) = redo.run(&dir, range, worker, workers) {
                     failure.lock().get_or_insert(error);
                 }
             })
@@ -220,10 +228,13 @@ struct Redo<'a> {
 }
 
 impl Redo<'_> {
-    fn run(&mut self, dir: &Path, from: Lsn, worker: usize, workers: usize) -> Result<()> {
+    /// Applies this worker's share of the records in `range`. It ends where the log ended at the start: what comes after is
+    /// written by this very recovery (images of pages that make room for others), and can't be read while it is being written.
+    fn run(&mut self, dir: &Path, range: Range<Lsn>, worker: usize, workers: usize) -> Result<()> {
         let mine = |page: PageNo| page % workers as u64 == worker as u64;
-        let mut reader = log::scan(dir, from).sql()?;
-        while let Some(record) = reader.next_record().sql()? {
+        let mut reader = log::scan(dir, range.start).sql()?;
+        while reader.end() < range.end {
+            let Some(record) = reader.next_record().sql()? else { return Err(damaged("the log")) };
             match record.kind {
                 KIND_ROW | KIND_COMPENSATION | KIND_PURGE | KIND_SMO => {
                     let (ops, _) = tree::ops(record.payload).sql()?;
