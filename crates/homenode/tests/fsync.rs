@@ -12,7 +12,7 @@ use common::{Server, Settings, one, rounds};
 
 const LIMIT: Duration = Duration::from_secs(20);
 /// How long a server is written to that has met the fault and goes on.
-const PATIENCE: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(3);
 
 fn faulty(fault: String) -> Settings {
     Settings { environment: vec![("HOMENODE_TEST_FAULT".into(), fault)], ..Settings::default() }
@@ -119,5 +119,5 @@ fn failed_syncs() {
 
 #[test]
 fn failed_writes() {
-    stops_and_recovers("write", if rounds(1, 0) == 1 { &[1, 2, 4, 10, 60, 200] } else { &[4, 60] });
+    stops_and_recovers("write", if rounds(1, 0) == 1 { &[1, 2, 10, 300, 1000] } else { &[10, 1000] });
 }
