@@ -115,7 +115,8 @@ impl<'a> Fields<'a> {
         };
         let text = &self.rest[..end];
         self.rest = &self.rest[end + 1..];
-        utf8(text)
+        // Most names are empty.
+        if text.is_empty() { Ok("") } else { utf8(text) }
     }
 
     /// A byte string with its length in front; `None` stands for NULL.

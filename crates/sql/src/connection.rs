@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::copy::CopyIn;
 use crate::lexer::{self, Token};
 use crate::lift::{Lifted, lift};
+use crate::portals::Portals;
 use crate::prepared::{Compiled, Prepared};
 use crate::run::{Portal, Run};
 use crate::transaction::Transactions;
@@ -61,7 +62,7 @@ pub struct Connection {
     pub(crate) transactions: Transactions,
     /// Named by the client, so whoever makes names collide slows only itself: no keyed hash is needed.
     pub(crate) statements: FxHashMap<String, Arc<Prepared>>,
-    pub(crate) portals: FxHashMap<String, Portal>,
+    pub(crate) portals: Portals,
     cache: FxHashMap<Box<str>, Arc<Prepared>>,
     tokens: Vec<Token>,
     lifted: Lifted,
@@ -108,7 +109,7 @@ impl Connection {
             context,
             transactions: Transactions::default(),
             statements: FxHashMap::default(),
-            portals: FxHashMap::default(),
+            portals: Portals::default(),
             cache: FxHashMap::default(),
             tokens: Vec::new(),
             lifted: Lifted::default(),
@@ -151,7 +152,7 @@ impl Connection {
 
     /// Runs a simple query: every statement of `text`. Errors are written to the output.
     pub fn simple(&mut self, text: &str, out: &mut dyn Output) -> Outcome {
-        self.portals.remove("");
+        self.portals.close("");
         self.queue.clear();
         let outcome = self.start_simple(text, out);
         self.answered(outcome, out)
@@ -328,7 +329,7 @@ impl Connection {
 
     /// The open transaction has failed, if there is one.
     fn failed(&mut self) {
-        self.portals.retain(|_, portal| portal.is_held());
+        self.portals.end_transaction();
         self.transactions.fail(&mut self.context);
     }
 
@@ -539,14 +540,16 @@ impl Connection {
                 ),
             ));
         }
-        let param_formats = formats(param_formats)?;
-        let mut values = Vec::with_capacity(params.len());
+        check_formats(param_formats)?;
+        check_formats(result_formats)?;
+        let (mut values, mut formats) = self.portals.lists(portal);
+        values.reserve(params.len());
         for (number, (bytes, ty)) in params.iter().zip(&prepared.params).enumerate() {
             values.push(match bytes {
                 None => Value::Null,
-                Some(bytes) => match wire::format_of(&param_formats, number) {
-                    Format::Binary => Value::parse_binary(bytes, *ty)?,
-                    Format::Text => {
+                Some(bytes) => match Format::from_code(wire::format_of(param_formats, number)) {
+                    Some(Format::Binary) => Value::parse_binary(bytes, *ty)?,
+                    _ => {
                         let text = homenode_types::text_from_bytes(bytes)?;
                         self.parse_param(text, *ty)?
                     }
@@ -554,16 +557,16 @@ impl Connection {
             });
         }
         if !portal.is_empty() {
-            if self.portals.contains_key(portal) {
+            if self.portals.contains(portal) {
                 let message = format!("cursor \"{portal}\" already exists");
                 return Err(Error::new(SqlState::DUPLICATE_CURSOR, message));
             }
-            if self.portals.len() >= MAX_NAMED {
+            if self.portals.named() >= MAX_NAMED {
                 return Err(Error::new(SqlState::CONFIGURATION_LIMIT_EXCEEDED, "too many portals"));
             }
         }
-        let made = Portal::new(prepared, values, formats(result_formats)?);
-        self.portals.insert(portal.to_string(), made);
+        formats.extend(result_formats.iter().filter_map(|code| Format::from_code(*code)));
+        self.portals.put(portal, Portal::new(prepared, values, formats));
         Ok(())
     }
 
@@ -610,9 +613,9 @@ impl Connection {
     }
 
     fn execute_inner(&mut self, name: &str, max_rows: u32, out: &mut dyn Output) -> Result<Outcome> {
-        let mut portal = self.portals.remove(name).ok_or_else(|| no_portal(name))?;
+        let mut portal = self.portals.take(name).ok_or_else(|| no_portal(name))?;
         if portal.prepared.is_empty() {
-            self.portals.insert(name.to_string(), portal);
+            self.portals.put(name, portal);
             wire::empty(out.buffer(), b'I');
             return Ok(Outcome::Done);
         }
@@ -632,13 +635,13 @@ impl Connection {
                 Ok(Outcome::CopyIn)
             }
             Run::Suspended => {
-                self.portals.insert(name.to_string(), portal);
+                self.portals.put(name, portal);
                 self.write_notices(out);
                 wire::empty(out.buffer(), b's');
                 Ok(Outcome::Done)
             }
             Run::Complete(tag) => {
-                self.portals.insert(name.to_string(), portal);
+                self.portals.put(name, portal);
                 self.write_notices(out);
                 tag.write(out.buffer());
                 Ok(Outcome::Done)
@@ -653,7 +656,7 @@ impl Connection {
 
     /// Close of a portal; it is no error when there is none.
     pub fn close_portal(&mut self, name: &str) {
-        self.portals.remove(name);
+        self.portals.close(name);
     }
 
     /// Sync: ends the transaction that was opened for single statements. The caller sends ReadyForQuery.
@@ -668,7 +671,7 @@ impl Connection {
             self.transactions.end_implicit(&mut self.context)
         };
         if !self.transactions.in_block() {
-            self.portals.retain(|_, portal| portal.is_held());
+            self.portals.end_transaction();
         }
         if result.is_err() {
             self.transactions.fail(&mut self.context);
@@ -753,14 +756,11 @@ pub(crate) fn no_portal(name: &str) -> Error {
     Error::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"))
 }
 
-fn formats(codes: &[i16]) -> Result<Vec<Format>> {
-    codes
-        .iter()
-        .map(|code| {
-            Format::from_code(*code)
-                .ok_or_else(|| Error::new(SqlState::PROTOCOL_VIOLATION, format!("unsupported format code: {code}")))
-        })
-        .collect()
+fn check_formats(codes: &[i16]) -> Result<()> {
+    match codes.iter().find(|code| Format::from_code(**code).is_none()) {
+        None => Ok(()),
+        Some(code) => Err(Error::new(SqlState::PROTOCOL_VIOLATION, format!("unsupported format code: {code}"))),
+    }
 }
 
 /// Lifted values as the statement's parameters want them; `None` when one does not fit, so that the text has to be taken

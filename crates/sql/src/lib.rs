@@ -29,6 +29,7 @@ mod parse;
 mod plan;
 mod planner;
 mod point;
+mod portals;
 mod prepared;
 mod run;
 mod run_utility;

@@ -218,24 +218,25 @@ impl Connection {
         max_rows: u64,
         describe: bool,
     ) -> Result<Run> {
-        let prepared = portal.prepared.clone();
-        if describe && let Some(fields) = &prepared.fields {
+        if describe && let Some(fields) = &portal.prepared.fields {
             wire::row_description(out.buffer(), fields, &portal.formats);
         }
-        let run = match &prepared.compiled {
-            Compiled::Query(_) => self.run_query(portal, out, max_rows),
-            Compiled::Point(point) => {
-                if portal.is_started() {
-                    return Ok(Run::Complete(Tag::Rows("SELECT", 0)));
-                }
-                portal.state = State::Finished;
-                let context = &mut self.context;
-                context.session.start_statement();
-                let fields = prepared.fields.as_deref().unwrap_or(&[]);
-                let rows = point.run(context, &portal.params, fields, &portal.formats, out.buffer())?;
-                context.session.end_statement();
-                Ok(Run::Complete(Tag::Rows("SELECT", rows)))
+        // Not even a count of references is written for what runs most often.
+        if let Compiled::Point(point) = &portal.prepared.compiled {
+            if portal.is_started() {
+                return Ok(Run::Complete(Tag::Rows("SELECT", 0)));
             }
+            portal.state = State::Finished;
+            let context = &mut self.context;
+            context.session.start_statement();
+            let fields = portal.prepared.fields.as_deref().unwrap_or(&[]);
+            let rows = point.run(context, &portal.params, fields, &portal.formats, out.buffer())?;
+            context.session.end_statement();
+            return Ok(Run::Complete(Tag::Rows("SELECT", rows)));
+        }
+        let prepared = portal.prepared.clone();
+        match &prepared.compiled {
+            Compiled::Query(_) | Compiled::Point(_) => self.run_query(portal, out, max_rows),
             Compiled::Insert(_) | Compiled::Update(_) | Compiled::Delete(_) => self.run_write(portal, out),
             Compiled::Define(tree) => {
                 self.context.session.start_statement();
@@ -244,8 +245,7 @@ impl Connection {
                 Ok(Run::Complete(tag))
             }
             Compiled::Utility(utility) => self.run_utility(utility, portal, out, describe),
-        }?;
-        Ok(run)
+        }
     }
 
     /// Runs the rows of a query portal.

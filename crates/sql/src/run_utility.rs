@@ -32,12 +32,12 @@ impl Connection {
                 plain(if *start { "START TRANSACTION" } else { "BEGIN" })
             }
             Utility::Commit { chain } => {
-                self.portals.retain(|_, portal| portal.is_held());
+                self.portals.end_transaction();
                 let committed = self.transactions.commit(context, *chain)?;
                 plain(if committed { "COMMIT" } else { "ROLLBACK" })
             }
             Utility::Rollback { chain } => {
-                self.portals.retain(|_, portal| portal.is_held());
+                self.portals.end_transaction();
                 self.transactions.rollback(context, *chain)?;
                 plain("ROLLBACK")
             }
@@ -152,11 +152,13 @@ impl Connection {
                 self.fetch(name, *direction, *moving, &portal.formats, out, describe)
             }
             Utility::Close(None) => {
-                self.portals.clear();
+                self.portals.close_all();
                 plain("CLOSE CURSOR ALL")
             }
             Utility::Close(Some(name)) => {
-                self.portals.remove(name).ok_or_else(|| no_cursor(name))?;
+                if !self.portals.close(name) {
+                    return Err(no_cursor(name));
+                }
                 plain("CLOSE CURSOR")
             }
             Utility::CreateSequence { name, if_not_exists, options } => {
@@ -242,7 +244,7 @@ impl Connection {
                     let message = "DISCARD ALL cannot run inside a transaction block";
                     return Err(Error::new(SqlState::ACTIVE_SQL_TRANSACTION, message));
                 }
-                self.portals.clear();
+                self.portals.close_all();
                 self.statements.clear();
                 self.context.settings.reset_all();
                 "DISCARD ALL"
@@ -323,7 +325,7 @@ impl Connection {
             let message = "DECLARE CURSOR can only be used in transaction blocks";
             return Err(Error::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
         }
-        if self.portals.contains_key(name) {
+        if self.portals.contains(name) {
             return Err(Error::new(SqlState::DUPLICATE_CURSOR, format!("cursor \"{name}\" already exists")));
         }
         let mut tokens = Vec::new();
@@ -347,7 +349,7 @@ impl Connection {
         self.context.session.end_statement();
         let mut portal = Portal::of_rows(prepared, rows);
         portal.set_hold(hold);
-        self.portals.insert(name.to_string(), portal);
+        self.portals.put(name, portal);
         Ok(Run::Complete(Tag::Plain("DECLARE CURSOR")))
     }
 
@@ -360,7 +362,7 @@ impl Connection {
         out: &mut dyn Output,
         describe: bool,
     ) -> Result<Run> {
-        let mut portal = self.portals.remove(name).ok_or_else(|| no_cursor(name))?;
+        let mut portal = self.portals.take(name).ok_or_else(|| no_cursor(name))?;
         let prepared = portal.prepared.clone();
         let fields = prepared.fields.as_deref().unwrap_or(&[]);
         if describe && !moving {
@@ -383,7 +385,7 @@ impl Connection {
                 out.flush_if_large()
             }),
         };
-        self.portals.insert(name.to_string(), portal);
+        self.portals.put(name, portal);
         result?;
         Ok(Run::Complete(Tag::Rows(if moving { "MOVE" } else { "FETCH" }, count)))
     }

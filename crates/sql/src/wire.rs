@@ -85,11 +85,11 @@ pub fn row_description(out: &mut Vec<u8>, fields: &[Field], formats: &[Format]) 
     finish(out, mark);
 }
 
-/// The format of column `index` under Bind's rule for the list of codes.
+/// The format (or its code) of column `index` under Bind's rule: none stands for text, one is for all columns.
 #[inline]
-pub fn format_of(formats: &[Format], index: usize) -> Format {
+pub fn format_of<F: Copy + Default>(formats: &[F], index: usize) -> F {
     match formats {
-        [] => Format::Text,
+        [] => F::default(),
         [one] => *one,
         many => many.get(index).copied().unwrap_or_default(),
     }
