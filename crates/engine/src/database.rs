@@ -187,7 +187,7 @@ impl Inner {
 }
 
 /// The pool's view of the log.
-struct PoolWal(Arc<Log>);
+pub(crate) struct PoolWal(pub Arc<Log>);
 
 impl Wal for PoolWal {
     fn flush_to(&self, lsn: u64) {
