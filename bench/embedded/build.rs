@@ -1,0 +1,5 @@
+//! Links Debian's RocksDB.
+
+fn main() {
+    println!("cargo::rustc-link-lib=dylib=rocksdb");
+}
