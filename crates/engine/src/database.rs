@@ -47,6 +47,8 @@ pub struct Options {
     pub log_buffer_bytes: usize,
     /// Bytes of a log segment.
     pub log_segment_bytes: u64,
+    /// The machine to place memory on; `None` looks at the one that it runs on.
+    pub topology: Option<Topology>,
 }
 
 impl Default for Options {
@@ -61,6 +63,7 @@ impl Default for Options {
             checkpoint_log_bytes: 1 << 30,
             log_buffer_bytes: 16 << 20,
             log_segment_bytes: 64 << 20,
+            topology: None,
         }
     }
 }
@@ -256,7 +259,7 @@ impl Database {
         let dir = path.as_ref().to_owned();
         fs::create_dir_all(&dir).sql()?;
         let folder = homenode_log::lock(&dir).sql()?;
-        let topology = Arc::new(Topology::discover());
+        let topology = Arc::new(options.topology.clone().unwrap_or_else(Topology::discover));
         let log_config = LogConfig {
             buffer_bytes: options.log_buffer_bytes,
             segment_bytes: options.log_segment_bytes,

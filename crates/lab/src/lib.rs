@@ -13,6 +13,16 @@ pub mod options;
 #[cfg(homenode_lab)]
 pub mod explore;
 #[cfg(homenode_lab)]
+pub mod lines;
+#[cfg(homenode_lab)]
+pub mod machine;
+#[cfg(homenode_lab)]
+pub mod measure;
+#[cfg(homenode_lab)]
+pub mod run;
+#[cfg(homenode_lab)]
 pub mod scenario;
 #[cfg(homenode_lab)]
 pub mod scenarios;
+#[cfg(homenode_lab)]
+pub mod workloads;

@@ -2,13 +2,15 @@
 
 /// What `--help` prints.
 pub const HELP: &str = "\
-Explore schedules and crashes of Homenode on a simulated machine.
+Homenode on a simulated machine: schedules and crashes explored, and time on machines with many nodes.
 
 Usage: cargo lab <COMMAND> [OPTIONS]
 
 Commands:
-  list                 Name the scenarios and what they check
+  list                 Name the scenarios, machines and workloads
   schedules            Run scenarios under many seeds
+  run                  Run a workload on a machine
+  c2c                  Run it and show the cache lines that move between cores
 
 Options of schedules:
   --scenario <NAME>    Only scenarios whose name contains NAME
@@ -19,10 +21,28 @@ Options of schedules:
   --plant              Turn on the scenario's planted bug; finding it is success
   --json               One JSON object a line
 
+Options of run and c2c:
+  --machine <NAME>     A machine or a machine file [default: xeon-4s]
+  --workload <NAME>    A workload [default: hot-root]
+  --design <NAME>      homenode or one of the workload's old designs [default: the workload's first]
+  --nodes <N>          Nodes used; several separated by commas [default: all]
+  --cores <N>          Cores used of each node [default: all]
+  --sessions <N>       Sessions [default: the workload's]
+  --for <TIME>         Simulated time measured: 500us, 20ms, 1s [default: the workload's]
+  --warm <TIME>        Simulated time before that [default: the workload's]
+  --seed <SEED>        The seed [default: 1]
+  --policy <NAME>      Where tables lie, for workloads that ask
+  --far-memory         Add the machine's node of slow memory
+  --json               One JSON object a run
+  --top <N>            c2c: lines in the table [default: 20]
+  --pages <N>          c2c: lines shown in detail [default: 3]
+
 Exit status: 0 nothing wrong (with --plant: the bug was found), 1 otherwise, 2 wrong usage.
 
 Example:
   cargo lab schedules --scenario latch --seeds 1000
+  cargo lab run --workload hot-root --nodes 1,2,4
+  cargo lab c2c --workload hot-root --nodes 4
 ";
 
 /// The commands.
@@ -30,10 +50,68 @@ Example:
 pub enum Command {
     /// Print the help text.
     Help,
-    /// Name the scenarios.
+    /// Name the scenarios, machines and workloads.
     List,
     /// Explore.
     Schedules(Options),
+    /// Run a workload.
+    Run(RunOptions),
+    /// Run a workload and show its lines.
+    Lines(RunOptions),
+}
+
+/// The options of `run`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunOptions {
+    /// A machine's name or file.
+    pub machine: String,
+    /// A workload's name.
+    pub workload: String,
+    /// A design's name, empty for the workload's first.
+    pub design: String,
+    /// Numbers of nodes, one run each; 0 for all.
+    pub nodes: Vec<usize>,
+    /// Cores of each node, 0 for all.
+    pub cores: usize,
+    /// Sessions, 0 for the workload's number.
+    pub sessions: usize,
+    /// Simulated nanoseconds measured, 0 for the workload's.
+    pub for_ns: u64,
+    /// Simulated nanoseconds before that, 0 for the workload's.
+    pub warm_ns: u64,
+    /// The seed.
+    pub seed: u64,
+    /// A policy's name, empty for the workload's.
+    pub policy: String,
+    /// Add the far memory.
+    pub far_memory: bool,
+    /// Print JSON.
+    pub json: bool,
+    /// Lines in the table of lines.
+    pub top: usize,
+    /// Lines shown in detail.
+    pub pages: usize,
+}
+
+impl Default for RunOptions {
+    fn default() -> RunOptions {
+        RunOptions {
+            machine: "xeon-4s".to_owned(),
+            workload: "hot-root".to_owned(),
+            design: String::new(),
+            nodes: vec![0],
+            cores: 0,
+            sessions: 0,
+            for_ns: 0,
+            warm_ns: 0,
+            seed: 1,
+            policy: String::new(),
+            far_memory: false,
+            json: false,
+            top: 20,
+            pages: 3,
+        }
+    }
 }
 
 /// The options of `schedules`.
@@ -70,6 +148,8 @@ pub fn parse(args: &[String]) -> Result<Command, String> {
         None | Some("--help" | "-h" | "help") => Ok(Command::Help),
         Some("list") => Ok(Command::List),
         Some("schedules") => parse_options(&args[1..]),
+        Some("c2c") => parse_run(&args[1..]).map(|options| options.map_or(Command::Help, Command::Lines)),
+        Some("run") => parse_run(&args[1..]).map(|options| options.map_or(Command::Help, Command::Run)),
         Some(other) => Err(format!("there is no command '{other}'")),
     }
 }
@@ -96,6 +176,60 @@ fn parse_options(args: &[String]) -> Result<Command, String> {
         }
     }
     Ok(Command::Schedules(options))
+}
+
+/// `None`: help was asked for.
+fn parse_run(args: &[String]) -> Result<Option<RunOptions>, String> {
+    let mut options = RunOptions::default();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--help" | "-h" => return Ok(None),
+            "--machine" => options.machine = value()?.clone(),
+            "--workload" => options.workload = value()?.clone(),
+            "--design" => options.design = value()?.clone(),
+            "--nodes" => options.nodes = counts(arg, value()?)?,
+            "--cores" => options.cores = count(arg, value()?)?,
+            "--sessions" => options.sessions = count(arg, value()?)?,
+            "--for" => options.for_ns = time(arg, value()?)?,
+            "--warm" => options.warm_ns = time(arg, value()?)?,
+            "--seed" => options.seed = number(arg, value()?)?,
+            "--policy" => options.policy = value()?.clone(),
+            "--top" => options.top = count(arg, value()?)?,
+            "--pages" => options.pages = number(arg, value()?)? as usize,
+            "--far-memory" => options.far_memory = true,
+            "--json" => options.json = true,
+            other => return Err(format!("there is no option '{other}'")),
+        }
+    }
+    Ok(Some(options))
+}
+
+fn count(name: &str, text: &str) -> Result<usize, String> {
+    match number(name, text)? {
+        0 => Err(format!("{name} needs a number of at least 1")),
+        n => usize::try_from(n).map_err(|_| format!("{name} {n} is too many")),
+    }
+}
+
+fn counts(name: &str, text: &str) -> Result<Vec<usize>, String> {
+    text.split(',').map(|part| count(name, part.trim())).collect()
+}
+
+/// A time with its unit, nanoseconds.
+fn time(name: &str, text: &str) -> Result<u64, String> {
+    let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(at);
+    let scale = match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return Err(format!("{name} needs a time such as 500us, 20ms or 1s, not '{text}'")),
+    };
+    let value = number(name, digits)?;
+    value.checked_mul(scale).filter(|ns| *ns > 0).ok_or_else(|| format!("{name} {text} is no sensible time"))
 }
 
 fn number(name: &str, text: &str) -> Result<u64, String> {
@@ -129,5 +263,17 @@ mod tests {
             assert!(of(text).is_err(), "{text}");
         }
         assert_eq!(of(""), Ok(Command::Help));
+        for text in ["run --nodes 0", "run --nodes 1,x", "run --for 5", "run --for 0ms", "run --for -1s", "run --cores"]
+        {
+            assert!(of(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_run_is_read() {
+        let Ok(Command::Run(options)) = of("run --machine m --nodes 1,2,4 --for 20ms --seed 3") else {
+            panic!("it is well formed");
+        };
+        assert_eq!((options.nodes, options.for_ns, options.seed), (vec![1, 2, 4], 20_000_000, 3));
     }
 }

@@ -7,8 +7,9 @@
 //!
 //! Memory of another kind, that is taken and given back all the time, is counted in [`Account`]s.
 //!
-//! Only Linux on 64-bit machines has policies. Elsewhere, on the simulated machine (`--cfg homenode_lab`) and under Miri
-//! regions are plain allocations with the same interface, and every policy is refused as not supported.
+//! Only Linux on 64-bit machines has policies. Elsewhere and under Miri regions are plain allocations with the same interface, and
+//! every policy is refused as not supported. On the simulated machine (`--cfg homenode_lab`) they are plain allocations whose
+//! pages that machine counts as lying where the policy says.
 //!
 //! ```
 //! use homenode_memory::{HugePages, Policy, Region};

@@ -1,5 +1,5 @@
-//! What is there without Linux? Plain allocations, with every policy refused: the simulated machine places memory by its
-//! own model, Miri and other systems not at all.
+//! What is there without Linux? Plain allocations. The simulated machine is told where a range's pages come from; under Miri
+//! and on other systems every policy is refused.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
@@ -51,8 +51,23 @@ pub(crate) fn present(_start: NonNull<u8>, _bytes: usize) -> io::Result<Vec<bool
     Err(io::ErrorKind::Unsupported.into())
 }
 
+#[cfg(not(homenode_lab))]
 pub(crate) fn set_range_policy(_: NonNull<u8>, _: usize, _: Mode, _: &[usize]) -> Result<(), Refusal> {
     Err(Refusal::NotSupported)
+}
+
+/// Weights are the kernel's, of which the simulated machine has none: a weighted policy is a plain interleaving.
+#[cfg(homenode_lab)]
+pub(crate) fn set_range_policy(start: NonNull<u8>, bytes: usize, mode: Mode, nodes: &[usize]) -> Result<(), Refusal> {
+    use homenode_platform::lab::{measure, sim::Home};
+    let numbers = || nodes.iter().map(|&node| node as u8).collect::<Vec<u8>>();
+    let home = match (mode, nodes) {
+        (Mode::Default | Mode::Local, _) | (_, []) => Home::FirstTouch,
+        (Mode::Preferred, [node, ..]) => Home::Node(*node as u8),
+        (Mode::Bind | Mode::Interleave | Mode::WeightedInterleave, _) => Home::Interleave(numbers()),
+    };
+    measure::place(start.as_ptr().addr(), bytes, home);
+    Ok(())
 }
 
 pub(crate) fn set_thread_policy(_: Mode, _: &[usize]) -> Result<(), Refusal> {
@@ -83,4 +98,4 @@ pub(crate) fn error_text(errno: i32) -> String {
 
 pub(crate) const ABSENT: i32 = -2;
 pub(crate) const UNASKED: i32 = i32::MIN;
-pub(crate) const HAS_POLICIES: bool = false;
+pub(crate) const HAS_POLICIES: bool = cfg!(homenode_lab);

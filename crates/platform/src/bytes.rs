@@ -20,6 +20,7 @@ const WORD: usize = 8;
 /// `word` is 8-byte aligned and lies in memory that is valid for reads and accessed only
 /// atomically while others may write it.
 #[inline(always)]
+#[cfg_attr(homenode_lab, track_caller)]
 unsafe fn load_word(word: *const u8) -> u64 {
     // SAFETY: aligned and valid by this function's contract; AtomicU64 has the layout of u64.
     u64::from_le(unsafe { AtomicU64::from_ptr(word.cast_mut().cast::<u64>()) }.load(Relaxed))
@@ -28,6 +29,7 @@ unsafe fn load_word(word: *const u8) -> u64 {
 /// # Safety
 /// As [`load_word`], valid for writes, and the caller is the only writer of the word.
 #[inline(always)]
+#[cfg_attr(homenode_lab, track_caller)]
 unsafe fn store_word(word: *mut u8, value: u64) {
     // SAFETY: aligned and valid by this function's contract; AtomicU64 has the layout of u64.
     unsafe { AtomicU64::from_ptr(word.cast::<u64>()) }.store(value.to_le(), Relaxed)
@@ -43,6 +45,7 @@ fn misalignment(ptr: *const u8) -> usize {
 /// # Safety
 /// As the public loads.
 #[inline(always)]
+#[cfg_attr(homenode_lab, track_caller)]
 unsafe fn load_le(ptr: *const u8, size: usize) -> u64 {
     let skew = misalignment(ptr);
     // SAFETY: the aligned words around the bytes are valid by the public functions' contract; the
@@ -62,6 +65,7 @@ unsafe fn load_le(ptr: *const u8, size: usize) -> u64 {
 /// # Safety
 /// As the public stores.
 #[inline(always)]
+#[cfg_attr(homenode_lab, track_caller)]
 unsafe fn store_le(ptr: *mut u8, size: usize, value: u64) {
     let skew = misalignment(ptr);
     let mask = if size == WORD { u64::MAX } else { (1 << (8 * size)) - 1 };
@@ -89,6 +93,7 @@ macro_rules! accessors {
         /// The aligned 8-byte words around the bytes are valid for reads, and while another thread
         /// may write them they are written only through this module.
         #[inline(always)]
+        #[cfg_attr(homenode_lab, track_caller)]
         pub unsafe fn $load(ptr: *const u8) -> $ty {
             // SAFETY: the contract is passed on.
             unsafe { load_le(ptr, size_of::<$ty>()) as $ty }
@@ -100,6 +105,7 @@ macro_rules! accessors {
         /// The aligned 8-byte words around the bytes are valid for reads and writes, the caller is
         /// their only writer, and concurrent readers use only this module.
         #[inline(always)]
+        #[cfg_attr(homenode_lab, track_caller)]
         pub unsafe fn $store(ptr: *mut u8, value: $ty) {
             // SAFETY: the contract is passed on.
             unsafe { store_le(ptr, size_of::<$ty>(), value as u64) }
@@ -119,6 +125,7 @@ accessors! {
 /// # Safety
 /// As the loads, for `src .. src + dst.len()`.
 #[inline]
+#[cfg_attr(homenode_lab, track_caller)]
 pub unsafe fn copy_out(src: *const u8, dst: &mut [u8]) {
     let mut chunks = dst.chunks_exact_mut(WORD);
     let mut at = src;
@@ -142,6 +149,7 @@ pub unsafe fn copy_out(src: *const u8, dst: &mut [u8]) {
 /// # Safety
 /// As the stores, for `dst .. dst + src.len()`.
 #[inline]
+#[cfg_attr(homenode_lab, track_caller)]
 pub unsafe fn copy_in(dst: *mut u8, src: &[u8]) {
     let mut at = dst;
     let mut rest = src;
@@ -164,6 +172,7 @@ pub unsafe fn copy_in(dst: *mut u8, src: &[u8]) {
 /// # Safety
 /// As [`copy_in`]; `part` has 1 to 8 bytes.
 #[inline(always)]
+#[cfg_attr(homenode_lab, track_caller)]
 unsafe fn put(at: *mut u8, part: &[u8]) -> *mut u8 {
     let mut word = [0u8; WORD];
     word[..part.len()].copy_from_slice(part);
@@ -178,6 +187,7 @@ unsafe fn put(at: *mut u8, part: &[u8]) -> *mut u8 {
 ///
 /// # Safety
 /// As the stores, for both ranges of the region that starts at `ptr`.
+#[cfg_attr(homenode_lab, track_caller)]
 pub unsafe fn move_within(ptr: *mut u8, src: usize, dst: usize, len: usize) {
     let mut buffer = [0u8; 256];
     let mut moved = 0;

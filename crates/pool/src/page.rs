@@ -80,6 +80,7 @@ macro_rules! load {
     ($($name:ident $ty:ty;)*) => {$(
         /// The little-endian value at `off` (any alignment; clamped into the page).
         #[inline(always)]
+        #[cfg_attr(homenode_lab, track_caller)]
         pub fn $name(self, off: usize) -> $ty {
             let off = off.min(PAGE_BYTES - size_of::<$ty>());
             // SAFETY: pages are 8-byte aligned (from_raw's contract): a load at a known multiple of 8 becomes one load.
@@ -101,6 +102,7 @@ impl<'a> PageRef<'a> {
     }
 
     #[inline(always)]
+    #[cfg_attr(homenode_lab, track_caller)]
     fn load_u8(self, off: usize) -> u8 {
         // SAFETY: clamped into the page.
         unsafe { bytes::load_u8(self.ptr.add(off.min(PAGE_BYTES - 1))) }
@@ -110,30 +112,35 @@ impl<'a> PageRef<'a> {
 
     /// The byte at `off`.
     #[inline(always)]
+    #[cfg_attr(homenode_lab, track_caller)]
     pub fn u8(self, off: usize) -> u8 {
         self.load_u8(off)
     }
 
     /// The little-endian u16 at `off`.
     #[inline(always)]
+    #[cfg_attr(homenode_lab, track_caller)]
     pub fn u16(self, off: usize) -> u16 {
         self.load_u16(off)
     }
 
     /// The little-endian u32 at `off`.
     #[inline(always)]
+    #[cfg_attr(homenode_lab, track_caller)]
     pub fn u32(self, off: usize) -> u32 {
         self.load_u32(off)
     }
 
     /// The little-endian u64 at `off`.
     #[inline(always)]
+    #[cfg_attr(homenode_lab, track_caller)]
     pub fn u64(self, off: usize) -> u64 {
         self.load_u64(off)
     }
 
     /// Copies the bytes from `off` on; where the page ends first, the rest of `dst` is zeroed.
     #[inline]
+    #[cfg_attr(homenode_lab, track_caller)]
     pub fn copy_to(self, off: usize, dst: &mut [u8]) {
         let off = off.min(PAGE_BYTES);
         let n = dst.len().min(PAGE_BYTES - off);
@@ -145,12 +152,14 @@ impl<'a> PageRef<'a> {
 
     /// LSN behind the last log record that changed the page.
     #[inline]
+    #[cfg_attr(homenode_lab, track_caller)]
     pub fn lsn(self) -> u64 {
         self.u64(header::LSN)
     }
 
     /// The page's number as its header has it.
     #[inline]
+    #[cfg_attr(homenode_lab, track_caller)]
     pub fn page_no(self) -> PageNo {
         self.u64(header::PAGE_NO)
     }
@@ -168,6 +177,7 @@ macro_rules! store {
     ($($name:ident $store:ident $ty:ty;)*) => {$(
         /// Stores a little-endian value at `off` (any alignment).
         #[inline(always)]
+        #[cfg_attr(homenode_lab, track_caller)]
         pub fn $name(&mut self, off: usize, value: $ty) {
             assert!(off <= PAGE_BYTES - size_of::<$ty>());
             // SAFETY: inside the page, and this is its only writer.
@@ -194,6 +204,7 @@ impl<'a> PageMut<'a> {
 
     /// Copies `src` to `off`.
     #[inline]
+    #[cfg_attr(homenode_lab, track_caller)]
     pub fn write_bytes(&mut self, off: usize, src: &[u8]) {
         assert!(off <= PAGE_BYTES && src.len() <= PAGE_BYTES - off);
         // SAFETY: inside the page, and this is its only writer.
@@ -202,6 +213,7 @@ impl<'a> PageMut<'a> {
 
     /// Moves `len` bytes from offset `src` to offset `dst`; the ranges may overlap.
     #[inline]
+    #[cfg_attr(homenode_lab, track_caller)]
     pub fn move_within(&mut self, src: usize, dst: usize, len: usize) {
         assert!(len <= PAGE_BYTES && src.max(dst) <= PAGE_BYTES - len);
         // SAFETY: both ranges lie inside the page, and this is its only writer.
@@ -209,6 +221,7 @@ impl<'a> PageMut<'a> {
     }
 
     /// Zeroes `len` bytes from `off` on.
+    #[cfg_attr(homenode_lab, track_caller)]
     pub fn zero(&mut self, off: usize, len: usize) {
         assert!(off <= PAGE_BYTES && len <= PAGE_BYTES - off);
         let zeros = [0u8; 512];
@@ -222,6 +235,7 @@ impl<'a> PageMut<'a> {
 
     /// Stamps the LSN behind the record that describes the change.
     #[inline]
+    #[cfg_attr(homenode_lab, track_caller)]
     pub fn set_lsn(&mut self, lsn: u64) {
         self.write_u64(header::LSN, lsn);
     }

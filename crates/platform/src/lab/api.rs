@@ -1,6 +1,7 @@
 //! What is asked of a run, and what does it answer? Configuration and report.
 
 use super::disk::{Disk, Faults};
+use super::sim::SimConfig;
 use crate::wait::WaitEvent;
 use std::fmt;
 
@@ -54,6 +55,8 @@ pub struct Config {
     pub faults: Faults,
     /// Stop the machine right after this many changes to the disk (1 is the first).
     pub crash_after_write: Option<u64>,
+    /// Run on the clocks of a machine with many nodes (see [`sim`](super::sim)); `scheduler` and `cpus` then count for nothing.
+    pub sim: Option<SimConfig>,
 }
 
 impl Config {
@@ -67,6 +70,7 @@ impl Config {
             disk: Disk::new(),
             faults: Faults::default(),
             crash_after_write: None,
+            sim: None,
         }
     }
 }

@@ -3,13 +3,18 @@
 //! The orderings are taken and ignored: one OS thread runs everything, so memory is sequentially
 //! consistent.
 
-use super::machine::{Op, point, weak_fails};
+use super::machine::{self, Op, access, point, weak_fails};
+use super::sim::Kind;
+use std::panic::Location;
 pub use std::sync::atomic::Ordering;
 use std::sync::atomic::{self as native, Ordering::SeqCst};
 
-/// A point; fences order nothing further on the simulated machine.
-pub fn fence(_order: Ordering) {
+/// A point; fences order nothing further on the simulated machine. A full one takes time.
+pub fn fence(order: Ordering) {
     point(Op::Fence);
+    if order == SeqCst {
+        machine::charge(|sim| sim.fence());
+    }
 }
 
 /// As std's; no point, as it concerns the compiler only.
@@ -46,20 +51,25 @@ macro_rules! common {
             }
             /// As std's.
             #[inline]
+            #[track_caller]
             pub fn load(&self, _order: Ordering) -> $value {
-                point(Op::Load);
+                access(Op::Load, Kind::Load, self.0.as_ptr().addr(), Location::caller());
                 self.0.load(SeqCst)
             }
             /// As std's.
             #[inline]
-            pub fn store(&self, value: $value, _order: Ordering) {
-                point(Op::Store);
+            #[track_caller]
+            pub fn store(&self, value: $value, order: Ordering) {
+                // As on x86: a sequentially consistent store is an exchange, the others leave through the store buffer.
+                let kind = if order == SeqCst { Kind::Update } else { Kind::Store };
+                access(Op::Store, kind, self.0.as_ptr().addr(), Location::caller());
                 self.0.store(value, SeqCst);
             }
             /// As std's.
             #[inline]
+            #[track_caller]
             pub fn swap(&self, value: $value, _order: Ordering) -> $value {
-                point(Op::Update);
+                access(Op::Update, Kind::Update, self.0.as_ptr().addr(), Location::caller());
                 self.0.swap(value, SeqCst)
             }
             /// As std's.
@@ -67,6 +77,7 @@ macro_rules! common {
             /// # Errors
             /// The present value, if it is not `current`.
             #[inline]
+            #[track_caller]
             pub fn compare_exchange(
                 &self,
                 current: $value,
@@ -74,7 +85,7 @@ macro_rules! common {
                 _success: Ordering,
                 _failure: Ordering,
             ) -> Result<$value, $value> {
-                point(Op::Update);
+                access(Op::Update, Kind::Update, self.0.as_ptr().addr(), Location::caller());
                 self.0.compare_exchange(current, new, SeqCst, SeqCst)
             }
             /// As std's; fails now and then without reason, as the seed says.
@@ -82,6 +93,7 @@ macro_rules! common {
             /// # Errors
             /// The present value.
             #[inline]
+            #[track_caller]
             pub fn compare_exchange_weak(
                 &self,
                 current: $value,
@@ -89,7 +101,7 @@ macro_rules! common {
                 _success: Ordering,
                 _failure: Ordering,
             ) -> Result<$value, $value> {
-                point(Op::Update);
+                access(Op::Update, Kind::Update, self.0.as_ptr().addr(), Location::caller());
                 if weak_fails() {
                     return Err(self.0.load(SeqCst));
                 }
@@ -99,6 +111,7 @@ macro_rules! common {
             ///
             /// # Errors
             /// The present value, when `f` returned `None` for it.
+            #[track_caller]
             pub fn fetch_update(
                 &self,
                 success: Ordering,
@@ -134,8 +147,9 @@ macro_rules! updates {
             $(
                 /// As std's.
                 #[inline]
+                #[track_caller]
                 pub fn $method(&self, value: $value, _order: Ordering) -> $value {
-                    point(Op::Update);
+                    access(Op::Update, Kind::Update, self.0.as_ptr().addr(), Location::caller());
                     self.0.$method(value, SeqCst)
                 }
             )*

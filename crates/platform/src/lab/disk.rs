@@ -318,9 +318,11 @@ impl State {
         self.inodes.get_mut(&number).expect("inodes live as long as handles of this generation")
     }
 
-    /// How many changes a sync that starts now has to make durable.
-    pub(super) fn pending(&mut self, number: u64) -> usize {
-        self.inode(number).pending.len()
+    /// How many changes a sync that starts now has to make durable, and how many bytes those are.
+    pub(super) fn pending(&mut self, number: u64) -> (usize, usize) {
+        let pending = &self.inode(number).pending;
+        let bytes = |change: &Change| if let Change::Write { bytes, .. } = change { bytes.len() } else { 0 };
+        (pending.len(), pending.iter().map(bytes).sum())
     }
 
     /// Ends a sync: the first `count` changes are durable, or on a fault, may not be.

@@ -15,6 +15,10 @@ const DEVICE_READ_NS: u64 = 60_000;
 const WRITE_NS: u64 = 3_000;
 const SYNC_NS: u64 = 100_000;
 
+/// With a cost model: a system call, and copying between user and page cache.
+const CALL_NS: u64 = 600;
+const COPY_BYTES_PER_NS: u64 = 8;
+
 /// An open file of the simulated disk.
 #[derive(Debug)]
 pub struct File {
@@ -29,8 +33,26 @@ fn disk() -> io::Result<Disk> {
     machine::disk().ok_or_else(|| io::Error::other("the simulated disk exists only inside a run"))
 }
 
-/// The calling thread waits for the device, between half of and one and a half times `typical_ns`.
-fn device(disk: &Disk, event: WaitEvent, typical_ns: u64) {
+/// What a file operation asks of the machine.
+enum Request {
+    /// The system call and its copy from or to the page cache.
+    Call { bytes: usize },
+    /// The device, for what is not in the page cache.
+    Read { bytes: usize },
+    /// The device, to make bytes durable.
+    Sync { bytes: usize },
+}
+
+/// The calling thread waits for the system or the device: in a run with a cost model as long as that says, otherwise
+/// between half of and one and a half times `typical_ns`.
+fn device(disk: &Disk, event: WaitEvent, typical_ns: u64, request: Request) {
+    if let Some(device) = machine::with_sim(|sim| sim.hardware.device.clone()) {
+        return match request {
+            Request::Call { bytes } => machine::charge(|sim| sim.work(CALL_NS + bytes as u64 / COPY_BYTES_PER_NS)),
+            Request::Read { bytes } => machine::wait_for_device(event, device.read_ns, bytes as u64),
+            Request::Sync { bytes } => machine::wait_for_device(event, device.sync_ns, bytes as u64),
+        };
+    }
     let time_ns = typical_ns / 2 + disk.state().below(typical_ns);
     machine::sleep(event, time_ns);
 }
@@ -93,7 +115,7 @@ impl File {
     /// As the native build's, or as the run's faults say.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         machine::point(Op::Read);
-        device(&self.disk, WaitEvent::None, READ_NS);
+        device(&self.disk, WaitEvent::None, READ_NS, Request::Call { bytes: buffer.len() });
         self.read_now(buffer, offset)
     }
 
@@ -117,7 +139,7 @@ impl File {
         machine::point(Op::Read);
         let uncached = self.disk.state().below(4) == 0;
         if uncached {
-            device(&self.disk, WaitEvent::PageRead, DEVICE_READ_NS);
+            device(&self.disk, WaitEvent::PageRead, DEVICE_READ_NS, Request::Read { bytes: buffer.len() });
         }
         if self.read_now(buffer, offset)? < buffer.len() {
             return Err(ErrorKind::UnexpectedEof.into());
@@ -147,7 +169,7 @@ impl File {
     /// As the native build's, or as the run's faults say.
     pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         machine::point(Op::Write);
-        device(&self.disk, WaitEvent::None, WRITE_NS);
+        device(&self.disk, WaitEvent::None, WRITE_NS, Request::Call { bytes: bytes.len() });
         self.alive(self.options.write)?;
         change(&self.disk, |state| state.write(self.inode, offset as usize, bytes))
     }
@@ -168,8 +190,8 @@ impl File {
     pub fn sync_data(&self) -> io::Result<()> {
         machine::point(Op::Sync);
         self.alive(true)?;
-        let before = self.disk.state().pending(self.inode);
-        device(&self.disk, WaitEvent::None, SYNC_NS);
+        let (before, bytes) = self.disk.state().pending(self.inode);
+        device(&self.disk, WaitEvent::None, SYNC_NS, Request::Sync { bytes });
         change(&self.disk, |state| state.sync(self.inode, before))
     }
 
@@ -368,6 +390,6 @@ pub fn sync_dir(path: &Path) -> io::Result<()> {
     machine::point(Op::Sync);
     let path = clean(path);
     let disk = disk()?;
-    device(&disk, WaitEvent::None, SYNC_NS);
+    device(&disk, WaitEvent::None, SYNC_NS, Request::Sync { bytes: 0 });
     change(&disk, |state| state.sync_directory(&path))
 }

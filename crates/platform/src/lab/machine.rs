@@ -4,6 +4,7 @@ use super::api::{Config, Failure, Outcome, Report, ThreadState};
 use super::disk::Disk;
 use super::random::Random;
 use super::schedule::Schedule;
+use super::sim::{Kind, Next, Sim, Turn};
 use super::task::Task;
 use crate::wait::WaitEvent;
 use corosensei::stack::DefaultStack;
@@ -11,6 +12,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::panic::Location;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -108,6 +110,54 @@ static NEXT_RUN: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     static MACHINE: Cell<*const Machine> = const { Cell::new(ptr::null()) };
+    /// The cost model of the run, if it has one; null outside of runs.
+    static SIM: Cell<*mut Sim> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// The run's cost model, if it has one. `f` must not suspend.
+#[inline]
+pub(super) fn with_sim<R>(f: impl FnOnce(&mut Sim) -> R) -> Option<R> {
+    let sim = SIM.get();
+    // SAFETY: `run` sets the pointer to a model that it owns and clears it before that is dropped; one OS thread
+    // runs everything and `f` does not suspend, so this is the only borrow.
+    (!sim.is_null()).then(|| f(unsafe { &mut *sim }))
+}
+
+/// The running core goes behind those whose time is earlier.
+#[cold]
+fn sim_give_way() {
+    with(|machine| {
+        with_sim(Sim::give_way);
+        machine.suspend();
+    });
+}
+
+/// Charges an access to shared memory, in a run with a cost model; elsewhere it is a point.
+#[inline]
+pub(super) fn access(op: Op, kind: Kind, address: usize, place: &'static Location<'static>) {
+    let sim = SIM.get();
+    if sim.is_null() {
+        return point(op);
+    }
+    loop {
+        // SAFETY: as in with_sim; the borrow ends before the thread is suspended.
+        let turn = unsafe {
+            let sim = &mut *sim;
+            if sim.charging { sim.access(address, kind, place) } else { Turn::Done }
+        };
+        match turn {
+            Turn::Done => return,
+            Turn::After => return sim_give_way(),
+            Turn::Before => sim_give_way(),
+        }
+    }
+}
+
+/// Charges time that `f` adds; the others catch up.
+pub(super) fn charge(f: impl FnOnce(&mut Sim) -> Turn) {
+    if with_sim(|sim| if sim.charging { f(sim) } else { Turn::Done }).is_some_and(|turn| turn != Turn::Done) {
+        sim_give_way();
+    }
 }
 
 /// The machine, when a run is on; `f` must not suspend while it holds a borrow.
@@ -181,7 +231,8 @@ impl Machine {
         }
     }
 
-    fn start(&self, name: &str, f: Box<dyn FnOnce()>) -> usize {
+    /// Starts a thread; in a run with a cost model on `core`, or without one as a thread of the engine's own.
+    fn start(&self, name: &str, f: Box<dyn FnOnce()>, core: Option<usize>) -> usize {
         let stack = DefaultStack::new(STACK_BYTES).expect("no memory for a virtual thread's stack");
         let number = self.threads.borrow().len();
         let routine = Coroutine::with_stack(stack, move |yielder, ()| {
@@ -198,9 +249,26 @@ impl Machine {
             routine: Some(routine),
             yielder: ptr::null(),
         });
-        self.schedule.borrow_mut().add_thread();
-        self.ready.borrow_mut().push(number);
+        // The first thread only sets up and measures: like the engine's own threads it goes first when it wakes.
+        if with_sim(|sim| sim.add_thread(core, core.is_none() || number == 0)).is_none() {
+            self.schedule.borrow_mut().add_thread();
+            self.ready.borrow_mut().push(number);
+        }
         number
+    }
+
+    /// As [`run_all`](Machine::run_all), on the cost model's clocks.
+    fn run_sim(&self) {
+        while self.ended.borrow().is_none() {
+            let Some(Next::Run(next)) = with_sim(Sim::next) else {
+                return self.end(Outcome::Failed(Failure::Deadlock(self.states())));
+            };
+            self.switches.set(self.switches.get() + 1);
+            if self.switches.get() > self.steps_max {
+                return self.end(Outcome::Failed(Failure::StepsExceeded(self.states())));
+            }
+            self.resume(next);
+        }
     }
 
     /// Runs until the first thread ends, or something ends the run.
@@ -251,6 +319,7 @@ impl Machine {
             threads[number].state = State::Done;
             std::mem::take(&mut threads[number].joiners)
         };
+        with_sim(|sim| sim.finish(number));
         for joiner in joiners {
             self.unpark(joiner);
         }
@@ -260,6 +329,9 @@ impl Machine {
     }
 
     fn unpark(&self, number: usize) {
+        if with_sim(|sim| sim.unpark(number)).is_some() {
+            return;
+        }
         let parked = matches!(self.threads.borrow()[number].state, State::Parked(_));
         if parked {
             self.make_ready(number);
@@ -303,10 +375,18 @@ pub fn run(config: &Config, f: impl FnOnce() + 'static) -> Report {
         addresses: RefCell::default(),
     };
     config.disk.start_run(config.seed, config.faults);
+    let mut sim = config.sim.as_ref().map(|sim| Box::new(Sim::new(sim, config.seed)));
+    SIM.set(sim.as_mut().map_or(ptr::null_mut(), |sim| &raw mut **sim));
     MACHINE.set(&machine);
-    machine.start("main", Box::new(f));
-    machine.run_all();
+    machine.start("main", Box::new(f), sim.as_ref().map(|_| 0));
+    if sim.is_some() {
+        machine.run_sim()
+    } else {
+        machine.run_all()
+    }
     MACHINE.set(ptr::null());
+    SIM.set(ptr::null_mut());
+    let threads = machine.threads.borrow().len();
     for thread in machine.threads.take() {
         if thread.state != State::Done {
             std::mem::forget(thread.routine);
@@ -315,11 +395,11 @@ pub fn run(config: &Config, f: impl FnOnce() + 'static) -> Report {
     Report {
         seed: config.seed,
         outcome: machine.ended.take().expect("run_all returns when the run has ended"),
-        trace_hash: machine.hash.get(),
-        steps: machine.steps.get(),
+        trace_hash: sim.as_ref().map_or(machine.hash.get(), |sim| sim.hash),
+        steps: sim.as_ref().map_or(machine.steps.get(), |sim| sim.accesses()),
         switches: machine.switches.get(),
-        threads: machine.schedule.borrow().threads() as u64,
-        clock_ns: machine.clock_ns.get(),
+        threads: threads as u64,
+        clock_ns: sim.as_ref().map_or(machine.clock_ns.get(), |sim| sim.now / 1000),
         writes: machine.writes.get(),
     }
 }
@@ -327,6 +407,13 @@ pub fn run(config: &Config, f: impl FnOnce() + 'static) -> Report {
 /// A point: the machine may let another thread run before the caller's next action.
 #[inline]
 pub(super) fn point(op: Op) {
+    if !SIM.get().is_null() {
+        // A call of the virtual system's clock costs about that much; everything else is charged where it happens.
+        if op == Op::Clock {
+            charge(|sim| sim.pause(1));
+        }
+        return;
+    }
     with(|machine| {
         let running = machine.running.get();
         if running == NOBODY {
@@ -348,8 +435,10 @@ pub(super) fn point(op: Op) {
 
 /// Whether a weak compare-exchange fails without reason this time.
 pub(super) fn weak_fails() -> bool {
-    with(|machine| machine.running.get() != NOBODY && machine.choices.borrow_mut().one_in(WEAK_FAILS_ONE_IN))
-        .unwrap_or(false)
+    with(|machine| {
+        SIM.get().is_null() && machine.running.get() != NOBODY && machine.choices.borrow_mut().one_in(WEAK_FAILS_ONE_IN)
+    })
+    .unwrap_or(false)
 }
 
 /// The caller spins or yields: everybody else goes first.
@@ -357,11 +446,25 @@ pub(super) fn give_way() {
     point(Op::Yield);
     with(|machine| {
         let running = machine.running.get();
+        if running != NOBODY && with_sim(Sim::yield_core).is_some() {
+            return machine.suspend();
+        }
         if running != NOBODY {
             machine.schedule.borrow_mut().demote(running);
             machine.give_way();
         }
     });
+}
+
+/// One turn of a spin that is in its `attempt`-th: as the native one, pauses first and yields later.
+pub(super) fn spin(attempt: u32) {
+    if SIM.get().is_null() || attempt >= 12 {
+        return give_way();
+    }
+    let turn = with_sim(|sim| sim.pause(1 << attempt.min(6)));
+    if turn == Some(Turn::After) {
+        sim_give_way();
+    }
 }
 
 /// Parks the running thread; false if the time passed first.
@@ -371,6 +474,15 @@ pub(super) fn park(event: WaitEvent, timeout_ns: Option<u64>) -> bool {
         let running = machine.running.get();
         if running == NOBODY {
             return true;
+        }
+        if let Some(parked) = with_sim(|sim| sim.park(running, timeout_ns)) {
+            if !parked {
+                return true;
+            }
+            machine.threads.borrow_mut()[running].event = event;
+            machine.suspend();
+            machine.threads.borrow_mut()[running].event = WaitEvent::None;
+            return !with_sim(|sim| sim.timed_out(running)).unwrap_or(false);
         }
         {
             let thread = &mut machine.threads.borrow_mut()[running];
@@ -391,9 +503,30 @@ pub(super) fn park(event: WaitEvent, timeout_ns: Option<u64>) -> bool {
 
 /// Puts the running thread to sleep; it keeps or gets its permit, but does not wake for it.
 pub(super) fn sleep(event: WaitEvent, time_ns: u64) {
+    sleep_until(event, |now_ps| now_ps.saturating_add(time_ns.saturating_mul(1000)), time_ns);
+}
+
+/// Waits for the device of a run with a cost model to serve a request of `bytes` that takes `latency_ns` by itself.
+pub(super) fn wait_for_device(event: WaitEvent, latency_ns: f64, bytes: u64) {
+    if let Some(end) = with_sim(|sim| sim.device(latency_ns, bytes)) {
+        sleep_until(event, |_| end, 0);
+    }
+}
+
+fn sleep_until(event: WaitEvent, end: impl FnOnce(u64) -> u64, time_ns: u64) {
     with(|machine| {
         let running = machine.running.get();
         if running == NOBODY {
+            return;
+        }
+        let slept = with_sim(|sim| {
+            let end = end(sim.now);
+            sim.sleep_until(running, end)
+        });
+        if slept.is_some() {
+            machine.threads.borrow_mut()[running].event = event;
+            machine.suspend();
+            machine.threads.borrow_mut()[running].event = WaitEvent::None;
             return;
         }
         {
@@ -410,6 +543,13 @@ pub(super) fn unpark(task: &Task) {
     point(Op::Unpark);
     with(|machine| {
         if task.run != machine.run {
+            return;
+        }
+        if let Some(turn) = with_sim(|sim| sim.unpark(task.thread)) {
+            if turn != Turn::Done && machine.running.get() != NOBODY {
+                with_sim(Sim::give_way);
+                machine.suspend();
+            }
             return;
         }
         machine.unpark(task.thread);
@@ -432,9 +572,10 @@ pub(super) fn wait_event(task: &Task) -> WaitEvent {
     event.flatten().unwrap_or(WaitEvent::None)
 }
 
-pub(super) fn spawn(name: &str, f: Box<dyn FnOnce() + Send>) -> Task {
+pub(super) fn spawn(name: &str, f: Box<dyn FnOnce() + Send>, core: Option<usize>) -> Task {
     point(Op::Spawn);
-    with(|machine| Task { run: machine.run, thread: machine.start(name, f) }).expect("threads start only inside a run")
+    with(|machine| Task { run: machine.run, thread: machine.start(name, f, core) })
+        .expect("threads start only inside a run")
 }
 
 pub(super) fn is_done(task: &Task) -> bool {
@@ -456,10 +597,48 @@ pub(super) fn join_or_register(task: &Task) -> bool {
 }
 
 pub(super) fn clock_ns() -> u64 {
+    if let Some(now) = with_sim(|sim| sim.now / 1000) {
+        return now;
+    }
     with(|machine| machine.clock_ns.get()).unwrap_or(0)
 }
 
+/// Whose heap an allocation comes from: the running core's, in a run with a cost model.
+#[inline]
+pub(super) fn heap_owner() -> Option<usize> {
+    // During a thread's end the cell may be gone; nothing runs then.
+    let sim = SIM.try_with(Cell::get).unwrap_or(ptr::null_mut());
+    // SAFETY: the model lives while the pointer is set. It may be borrowed: only a number is read, which changes only
+    // between turns, while nobody allocates.
+    (!sim.is_null()).then(|| unsafe { (&raw const (*sim).running).read() })
+}
+
+/// The core of the running thread, in a run with a cost model.
+pub(super) fn current_core() -> Option<usize> {
+    with_sim(|sim| sim.running)
+}
+
+/// Moves the running thread to one of the cores, in a run with a cost model.
+pub(super) fn pin(cores: &[usize]) {
+    with(|machine| {
+        let running = machine.running.get();
+        if running == NOBODY {
+            return;
+        }
+        let moved = with_sim(|sim| {
+            sim.pin(running, cores);
+            sim.core_of(running) != sim.running
+        });
+        if moved == Some(true) {
+            machine.suspend();
+        }
+    });
+}
+
 pub(super) fn cpus() -> usize {
+    if let Some(cores) = with_sim(|sim| sim.hardware.cores()) {
+        return cores;
+    }
     with(|machine| machine.cpus).unwrap_or(1)
 }
 

@@ -23,14 +23,18 @@ mod api;
 pub mod atomic;
 mod disk;
 pub mod fs;
+mod heap;
 mod isolated;
 mod machine;
+pub mod measure;
 mod random;
 mod schedule;
+pub mod sim;
 pub mod task;
 
 pub use api::{Config, Failure, Outcome, Report, Scheduler, ThreadState};
 pub use disk::{Disk, Faults};
+pub use heap::Heap;
 pub use isolated::Isolated;
 pub use machine::{choose, crash, crash_after_write, now_steps, run};
 pub use random::Random;
@@ -93,7 +97,7 @@ pub mod thread {
     /// # Panics
     /// Outside a run.
     pub fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> JoinHandle {
-        JoinHandle(machine::spawn(name, Box::new(f)))
+        JoinHandle(machine::spawn(name, Box::new(f), None))
     }
 
     /// The CPUs that the run's [`Config`](super::Config) claims.
@@ -101,16 +105,26 @@ pub mod thread {
         machine::cpus()
     }
 
-    /// The CPU that the calling thread runs on: each virtual thread has one, in turn.
-    pub fn current_cpu() -> usize {
-        machine::current().thread % machine::cpus()
+    /// As [`spawn`], on a core of a run with a cost model: a session, whose core is shared with other sessions only when
+    /// it waits or, as a process, when its time slice ends.
+    ///
+    /// # Panics
+    /// Outside a run.
+    pub fn spawn_on(core: usize, name: &str, f: impl FnOnce() + Send + 'static) -> JoinHandle {
+        JoinHandle(machine::spawn(name, Box::new(f), Some(core)))
     }
 
-    /// Does nothing: the simulated machine has no placement yet.
+    /// The CPU that the calling thread runs on: each virtual thread has one, in turn.
+    pub fn current_cpu() -> usize {
+        machine::current_core().unwrap_or_else(|| machine::current().thread % machine::cpus())
+    }
+
+    /// Moves the calling thread, in a run with a cost model; elsewhere does nothing.
     ///
     /// # Errors
     /// None.
-    pub fn pin_to_cpus(_cpus: &[usize]) -> io::Result<()> {
+    pub fn pin_to_cpus(cpus: &[usize]) -> io::Result<()> {
+        machine::pin(cpus);
         Ok(())
     }
 

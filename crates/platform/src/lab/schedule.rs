@@ -38,11 +38,6 @@ impl Schedule {
         self.priorities.push(priority);
     }
 
-    /// Threads started.
-    pub(super) fn threads(&self) -> usize {
-        self.priorities.len()
-    }
-
     /// Counts a point of the running thread; true if it has to let another one run.
     #[inline]
     pub(super) fn point(&mut self, running: usize, step: u64) -> bool {

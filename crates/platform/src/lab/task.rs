@@ -59,8 +59,8 @@ pub fn yield_now() {
 }
 
 /// One turn of a spin: lets the others run, since what is waited for needs them.
-pub fn spin_hint(_attempt: u32) {
-    machine::give_way();
+pub fn spin_hint(attempt: u32) {
+    machine::spin(attempt);
 }
 
 /// Whether the simulated machine claims more than one CPU.

@@ -1,0 +1,110 @@
+//! How fast is a workload on a machine? The command `run`.
+
+use crate::lines;
+use crate::machine;
+use crate::measure::{self, Figures, Plan};
+use crate::options::RunOptions;
+use crate::workloads;
+use homenode_platform::lab::sim::Source;
+use serde_json::json;
+
+/// Runs what the options ask for, once for each number of nodes, and prints a line each.
+///
+/// # Errors
+/// A sentence.
+pub fn run_all(options: &RunOptions) -> Result<(), String> {
+    for (at, &nodes) in options.nodes.iter().enumerate() {
+        let (plan, machine, _) = measure::check(&plan_of(options, nodes))?;
+        let figures = measure::run(&plan)?;
+        if options.json {
+            let about = json!({
+                "machine": plan.machine, "workload": plan.workload, "design": plan.design, "nodes": plan.nodes,
+                "cores_per_node": plan.cores, "seed": plan.seed, "figures": figures.to_json(),
+            });
+            println!("{about}");
+            continue;
+        }
+        if at == 0 {
+            println!("{} on {}: {}; seed {}", plan.workload, plan.design, machine.about, plan.seed);
+            println!("{HEAD}");
+        }
+        println!("{}", row(&plan, &figures));
+        for (name, value) in &figures.extra {
+            println!("        {name} {value:.1}");
+        }
+    }
+    Ok(())
+}
+
+/// Runs once for each number of nodes and shows the lines that moved: the command `c2c`.
+///
+/// # Errors
+/// A sentence.
+pub fn show_lines(options: &RunOptions) -> Result<(), String> {
+    for &nodes in &options.nodes {
+        let (plan, machine, _) = measure::check(&Plan { record: true, ..plan_of(options, nodes) })?;
+        let figures = measure::run(&plan)?;
+        if options.json {
+            println!("{}", figures.lines);
+            continue;
+        }
+        let nodes = plan.nodes;
+        println!("{} on {}: {}, {nodes} nodes used; seed {}", plan.workload, plan.design, machine.about, plan.seed);
+        println!("{HEAD}\n{}\n", row(&plan, &figures));
+        print!("{}", lines::to_text(&lines::from_json(&figures.lines), figures.done, options.top, options.pages));
+    }
+    Ok(())
+}
+
+/// The plan for one number of nodes.
+pub fn plan_of(options: &RunOptions, nodes: usize) -> Plan {
+    Plan {
+        cores: options.cores,
+        sessions: options.sessions,
+        for_ns: options.for_ns,
+        warm_ns: options.warm_ns,
+        seed: options.seed,
+        policy: options.policy.clone(),
+        far_memory: options.far_memory,
+        ..Plan::new(&options.machine, &options.workload, &options.design, nodes)
+    }
+}
+
+const HEAD: &str = "  nodes cores sessions     per second   mean us    p99 us  worst us | a statement: HITM local  remote  memory local  \
+remote | waited us  queued us | Mpoints/s   trace";
+
+fn row(plan: &Plan, figures: &Figures) -> String {
+    let done = figures.done.max(1) as f64;
+    format!(
+        "  {:5} {:5} {:8} {:14.0} {:9.2} {:9.2} {:9.1} | {:22.3} {:7.3} {:13.2} {:7.2} | {:9.3} {:10.3} | {:9.1}   {:016x}",
+        plan.nodes,
+        figures.cores,
+        figures.sessions,
+        figures.per_second,
+        figures.latency_ns_mean / 1e3,
+        figures.latency_ns_p99 as f64 / 1e3,
+        figures.latency_ns_worst as f64 / 1e3,
+        figures.each(Source::LocalHitm),
+        figures.each(Source::RemoteHitm),
+        figures.each(Source::LocalMemory),
+        figures.each(Source::RemoteMemory),
+        figures.waited_ns as f64 / done / 1e3,
+        figures.queued_ns as f64 / done / 1e3,
+        figures.accesses as f64 / figures.host_seconds / 1e6,
+        figures.trace_hash,
+    )
+}
+
+/// Names machines and workloads.
+pub fn list() {
+    println!("\nmachines:");
+    for (name, _) in machine::ALL {
+        if let Ok(machine) = machine::find(name) {
+            println!("{name:28} {}", machine.about);
+        }
+    }
+    println!("\nworkloads:");
+    for workload in workloads::ALL {
+        println!("{:28} {} [{}]", workload.name, workload.about, workload.designs.join(", "));
+    }
+}

@@ -1,0 +1,213 @@
+//! What is told about a run? Counts by where data came from, and for the line report, by line and place in the code.
+
+use std::collections::HashMap;
+use std::panic::Location;
+
+/// Where the data of an access came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(usize)]
+pub enum Source {
+    /// The core's own cache.
+    Own = 0,
+    /// The cache of its L3 group, clean.
+    L3,
+    /// Another group of its node, or another core's unmodified copy.
+    NodeClean,
+    /// Its own copy was shared, the others' had to go.
+    Upgrade,
+    /// Modified in another cache of the node.
+    LocalHitm,
+    /// Modified in a cache of another node.
+    RemoteHitm,
+    /// Memory of its node.
+    LocalMemory,
+    /// Memory of another node.
+    RemoteMemory,
+}
+
+impl Source {
+    /// How many there are.
+    pub const COUNT: usize = 8;
+
+    pub(super) fn is_clean(self) -> bool {
+        matches!(self, Source::L3 | Source::NodeClean | Source::LocalMemory | Source::RemoteMemory)
+    }
+}
+
+/// Counts since they were last reset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Accesses by [`Source`].
+    pub by_source: [u64; Source::COUNT],
+    /// Lines that changed caches: everything that the own cache didn't have.
+    pub transfers: u64,
+    /// Nanoseconds that all cores together waited for lines.
+    pub waited_ns: u64,
+    /// Of those, for lines that were on their way to others.
+    pub queued_ns: u64,
+}
+
+impl Counters {
+    /// All accesses.
+    pub fn accesses(&self) -> u64 {
+        self.by_source.iter().sum()
+    }
+
+    /// Accesses served from `source`.
+    pub fn of(&self, source: Source) -> u64 {
+        self.by_source[source as usize]
+    }
+}
+
+/// One line in the report: how often it was touched, and how.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LineRecord {
+    /// The host's address, for names.
+    pub address: usize,
+    /// The line's number, the same in every run.
+    pub number: u64,
+    /// Node that its memory is on.
+    pub node: usize,
+    /// Where it was touched.
+    pub places: Vec<PlaceRecord>,
+}
+
+/// What one place in the code did to one offset of a line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlaceRecord {
+    /// Bytes from the line's start.
+    pub offset: usize,
+    /// File and line.
+    pub place: &'static Location<'static>,
+    /// Reads that a modified copy in the node had to answer.
+    pub local_hitm: u64,
+    /// Reads and updates that a modified copy in another node had to answer.
+    pub remote_hitm: u64,
+    /// Reads.
+    pub loads: u64,
+    /// Writes and updates.
+    pub stores: u64,
+    /// Nanoseconds from request to data, of those that the own cache couldn't answer, added up.
+    pub miss_ns: u64,
+    /// How many those were.
+    pub misses: u64,
+    /// Cores that were there, as a set.
+    pub cores: Vec<u64>,
+}
+
+type Key = (u32, u8, usize);
+
+/// Collects line records.
+#[derive(Default)]
+pub(super) struct Recorder {
+    places: HashMap<Key, PlaceRecord>,
+}
+
+/// One access as the recorder sees it.
+pub(super) struct Seen {
+    pub line: u32,
+    pub offset: u8,
+    pub place: &'static Location<'static>,
+    pub core: usize,
+    pub is_load: bool,
+    pub source: Source,
+    pub took_ps: u64,
+}
+
+impl Recorder {
+    pub fn note(&mut self, seen: &Seen) {
+        let key = (seen.line, seen.offset, std::ptr::from_ref(seen.place).addr());
+        let place = self.places.entry(key).or_insert_with(|| PlaceRecord {
+            offset: seen.offset as usize,
+            place: seen.place,
+            local_hitm: 0,
+            remote_hitm: 0,
+            loads: 0,
+            stores: 0,
+            miss_ns: 0,
+            misses: 0,
+            cores: Vec::new(),
+        });
+        place.loads += u64::from(seen.is_load);
+        place.stores += u64::from(!seen.is_load);
+        place.local_hitm += u64::from(seen.source == Source::LocalHitm);
+        place.remote_hitm += u64::from(seen.source == Source::RemoteHitm);
+        if seen.source != Source::Own {
+            place.misses += 1;
+            place.miss_ns += seen.took_ps / 1000;
+        }
+        let word = seen.core / 64;
+        if place.cores.len() <= word {
+            place.cores.resize(word + 1, 0);
+        }
+        place.cores[word] |= 1 << (seen.core % 64);
+    }
+
+    pub fn clear(&mut self) {
+        self.places.clear();
+    }
+
+    /// The lines that any modified copy was fetched for; `about` gives home and address.
+    pub fn lines(&self, about: impl Fn(u32) -> (u8, usize)) -> Vec<LineRecord> {
+        let mut by_line: HashMap<u32, LineRecord> = HashMap::new();
+        for (&(line, _, _), place) in &self.places {
+            let (node, address) = about(line);
+            let record = by_line.entry(line).or_insert_with(|| LineRecord {
+                address,
+                number: u64::from(line),
+                node: node as usize,
+                places: Vec::new(),
+            });
+            record.places.push(place.clone());
+        }
+        let mut lines: Vec<LineRecord> = by_line.into_values().collect();
+        lines.retain(|line| line.places.iter().any(|place| place.local_hitm + place.remote_hitm > 0));
+        for line in &mut lines {
+            line.places
+                .sort_by_key(|place| (place.offset, place.place.file(), place.place.line(), place.place.column()));
+        }
+        let hitm =
+            |line: &LineRecord| line.places.iter().map(|place| place.local_hitm + place.remote_hitm).sum::<u64>();
+        lines.sort_by_key(|line| (std::cmp::Reverse(hitm(line)), line.number));
+        lines
+    }
+}
+
+/// A field of a named structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its path within the structure.
+    pub name: &'static str,
+    /// Bytes from the structure's start.
+    pub offset: usize,
+    /// Its size.
+    pub bytes: usize,
+}
+
+/// A range of memory that holds structures of one kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Named {
+    /// The host's address.
+    pub start: usize,
+    /// Its length.
+    pub bytes: usize,
+    /// The structure's name.
+    pub name: &'static str,
+    /// From one structure to the next.
+    pub stride: usize,
+    /// Its fields.
+    pub fields: &'static [Field],
+}
+
+impl Named {
+    /// Name and index of the structure at an address of the range, and the field.
+    pub fn describe(&self, address: usize) -> String {
+        let at = address - self.start;
+        let (index, inside) = (at / self.stride.max(1), at % self.stride.max(1));
+        let field = self.fields.iter().rev().find(|field| (field.offset..field.offset + field.bytes).contains(&inside));
+        match field {
+            Some(field) => format!("{}[{index}].{}", self.name, field.name),
+            None => format!("{}[{index}]+{inside}", self.name),
+        }
+    }
+}
