@@ -20,7 +20,8 @@ struct Options {
 #[derive(Subcommand)]
 enum Command {
     Serve(cli::serve::Options),
-    Topology(cli::topology::Options),
+    #[command(flatten)]
+    Inspect(homenode_inspect::command::Command),
 }
 
 fn main() -> ExitCode {
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     };
     let done = match options.command {
         Command::Serve(options) => cli::serve::run(&options),
-        Command::Topology(options) => cli::topology::run(&options),
+        Command::Inspect(command) => homenode_inspect::command::run(&command).map_err(|error| error.to_string()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

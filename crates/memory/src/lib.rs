@@ -22,6 +22,8 @@
 //! ```
 
 mod account;
+#[cfg(all(target_os = "linux", not(homenode_lab), not(miri)))]
+pub mod foreign;
 mod outcome;
 mod policy;
 mod prefault;

@@ -149,7 +149,7 @@ pub(crate) fn move_pages(pages: &[usize], target: Option<usize>, statuses: &mut 
     if answer > 0 { Ok(()) } else { check(answer) }
 }
 
-fn check(answer: i64) -> Result<(), Refusal> {
+pub(crate) fn check(answer: i64) -> Result<(), Refusal> {
     if answer == 0 {
         return Ok(());
     }

@@ -5,4 +5,3 @@ mod logging;
 mod process;
 pub(crate) mod serve;
 mod size;
-pub(crate) mod topology;

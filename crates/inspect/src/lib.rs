@@ -1,0 +1,16 @@
+//! Where are a database's memory and its contention? Instruments for PostgreSQL, MariaDB, Homenode and any other process.
+//!
+//! Each instrument is a module that looks and returns plain data, and a subcommand in [`command`] that prints it: as text for a
+//! terminal, as JSON, and as a picture where people would rather look. They read what Linux shows under `/proc` and `/sys`; a
+//! file in a form that is not known is refused by name, never guessed at.
+
+pub mod command;
+mod error;
+pub mod picture;
+pub mod place;
+pub mod proc;
+pub mod rebalance;
+pub mod svg;
+pub mod text;
+
+pub use error::InspectError;

@@ -1,0 +1,255 @@
+//! How does a running server's memory get where it should be? Pages move while it works: their contents and addresses stay.
+//!
+//! Later pages of shared memory follow the policy that is set on the object; resident ones are moved in batches at a bounded
+//! rate. Before a stretch moves, the journal says where each page of it was. An interruption at any point leaves every page
+//! somewhere, whole: moving is the kernel's affair, page by page.
+
+mod journal;
+mod piece;
+mod spread;
+
+pub use journal::{Entry, Journal, PieceId, read as read_journal};
+pub use piece::{Looked, Piece, Unit};
+pub use spread::Shares;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use homenode_memory::foreign;
+
+use crate::InspectError;
+
+/// Bytes in one call: small against what a second may move, large against the cost of a call.
+const BATCH_BYTES: u64 = 4 << 20;
+
+/// What a move would do, or did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Bytes on each node before.
+    pub before: BTreeMap<usize, u64>,
+    /// Bytes on each node after.
+    pub after: BTreeMap<usize, u64>,
+    /// Bytes that moved (or would), by the nodes from and to.
+    pub moved: BTreeMap<(usize, usize), u64>,
+    /// Bytes that did not move, by the kernel's error number.
+    pub failed: BTreeMap<i32, u64>,
+}
+
+impl Tally {
+    /// Bytes that moved, or would.
+    pub fn moved_bytes(&self) -> u64 {
+        self.moved.values().sum()
+    }
+
+    fn count(&mut self, unit: &Unit, now: usize, bytes: u64) {
+        *self.before.entry(unit.node).or_default() += bytes;
+        *self.after.entry(now).or_default() += bytes;
+        if now != unit.node {
+            *self.moved.entry((unit.node, now)).or_default() += bytes;
+        }
+    }
+
+    /// Adds another one.
+    pub fn add(&mut self, other: &Tally) {
+        let sum = |into: &mut BTreeMap<usize, u64>, from: &BTreeMap<usize, u64>| {
+            from.iter().for_each(|(node, bytes)| *into.entry(*node).or_default() += bytes);
+        };
+        sum(&mut self.before, &other.before);
+        sum(&mut self.after, &other.after);
+        other.moved.iter().for_each(|(way, bytes)| *self.moved.entry(*way).or_default() += bytes);
+        other.failed.iter().for_each(|(errno, bytes)| *self.failed.entry(*errno).or_default() += bytes);
+    }
+}
+
+/// What spreading a piece would do.
+///
+/// # Errors
+/// As [`Piece::look`].
+pub fn plan(piece: &Piece, shares: &Shares) -> Result<Tally, InspectError> {
+    let mut tally = Tally::default();
+    for (turn, (first, count)) in piece.windows().into_iter().enumerate() {
+        let looked = piece.look(first, count)?;
+        let on: Vec<usize> = looked.units.iter().map(|unit| unit.node).collect();
+        for (unit, target) in looked.units.iter().zip(shares.targets(&on, turn)) {
+            tally.count(unit, target.unwrap_or(unit.node), piece.unit);
+        }
+    }
+    Ok(tally)
+}
+
+/// Moves pages no faster than this.
+#[derive(Debug)]
+pub struct Pace {
+    bytes_per_second: u64,
+    begun: Instant,
+    moved: u64,
+}
+
+impl Pace {
+    /// From now on.
+    pub fn new(bytes_per_second: u64) -> Pace {
+        Pace { bytes_per_second: bytes_per_second.max(1), begun: Instant::now(), moved: 0 }
+    }
+
+    fn after(&mut self, bytes: u64) {
+        self.moved += bytes;
+        let due = Duration::from_secs_f64(self.moved as f64 / self.bytes_per_second as f64);
+        if let Some(early) = due.checked_sub(self.begun.elapsed()) {
+            std::thread::sleep(early);
+        }
+    }
+}
+
+/// Spreads a piece. `number` is the piece's in the journal.
+///
+/// # Errors
+/// As [`Piece::look`], and if the journal can't be written: then nothing of that stretch has moved.
+pub fn apply(
+    piece: &Piece,
+    number: usize,
+    shares: &Shares,
+    journal: &mut Journal,
+    pace: &mut Pace,
+) -> Result<Tally, InspectError> {
+    let mut tally = Tally::default();
+    for (turn, (first, count)) in piece.windows().into_iter().enumerate() {
+        let looked = piece.look(first, count)?;
+        let on: Vec<usize> = looked.units.iter().map(|unit| unit.node).collect();
+        let targets = shares.targets(&on, turn);
+        if targets.iter().any(Option::is_some) {
+            journal.write(&where_they_were(number, &looked.units))?;
+        }
+        tally.add(&move_units(piece, &looked.units, &targets, pace)?);
+    }
+    Ok(tally)
+}
+
+/// Runs of units on one node, for the journal.
+fn where_they_were(piece: usize, units: &[Unit]) -> Vec<Entry> {
+    let runs = units.chunk_by(|a, b| a.number + 1 == b.number && a.node == b.node);
+    runs.map(|run| Entry::Pages(piece, run[0].number, run.len() as u64, run[0].node)).collect()
+}
+
+/// Puts the units of a piece back where they were: `was` has first unit, units and node, the earliest entry last.
+///
+/// # Errors
+/// As [`Piece::look`].
+pub fn undo(piece: &Piece, was: &[(u64, u64, usize)], pace: &mut Pace) -> Result<Tally, InspectError> {
+    let mut tally = Tally::default();
+    for (first, count, node) in was {
+        let looked = piece.look(*first, *count)?;
+        let targets: Vec<Option<usize>> =
+            looked.units.iter().map(|unit| Some(*node).filter(|node| *node != unit.node)).collect();
+        tally.add(&move_units(piece, &looked.units, &targets, pace)?);
+    }
+    Ok(tally)
+}
+
+/// Moves those units that have a target; those that were busy are tried again.
+fn move_units(
+    piece: &Piece,
+    units: &[Unit],
+    targets: &[Option<usize>],
+    pace: &mut Pace,
+) -> Result<Tally, InspectError> {
+    /// A page that is just being read or written moves a moment later.
+    const TRIES: usize = 4;
+    let mut tally = Tally::default();
+    units
+        .iter()
+        .zip(targets)
+        .filter(|(_, to)| to.is_none())
+        .for_each(|(unit, _)| tally.count(unit, unit.node, piece.unit));
+    let mut left: Vec<(Unit, usize)> = units.iter().zip(targets).filter_map(|(u, to)| Some((*u, (*to)?))).collect();
+    let batch = (BATCH_BYTES / piece.unit).max(1) as usize;
+    for round in 1..=TRIES {
+        let mut again = Vec::new();
+        left.sort_by_key(|(unit, _)| unit.pid);
+        for group in left.chunk_by(|a, b| a.0.pid == b.0.pid).flat_map(|group| group.chunks(batch)) {
+            let addresses: Vec<usize> = group.iter().map(|(unit, _)| unit.address).collect();
+            let to: Vec<i32> = group.iter().map(|(_, node)| *node as i32).collect();
+            let statuses = match foreign::move_pages(group[0].0.pid, &addresses, &to) {
+                Ok(statuses) => statuses,
+                // The process through which they are reached has ended: where they are is for a later look.
+                Err(homenode_memory::Refusal::Other(errno)) => {
+                    *tally.failed.entry(errno).or_default() += piece.unit * group.len() as u64;
+                    continue;
+                }
+                Err(refusal) => return Err(piece::not_permitted(refusal)),
+            };
+            for ((unit, target), status) in group.iter().zip(statuses) {
+                match usize::try_from(status) {
+                    Ok(node) if node == *target => tally.count(unit, node, piece.unit),
+                    Ok(_) if round < TRIES => again.push((*unit, *target)),
+                    Err(_) if round < TRIES && is_passing(status) => again.push((*unit, *target)),
+                    _ => {
+                        tally.count(unit, usize::try_from(status).unwrap_or(unit.node), piece.unit);
+                        *tally.failed.entry(status.saturating_neg().max(0)).or_default() += piece.unit;
+                    }
+                }
+            }
+            pace.after(piece.unit * group.len() as u64);
+        }
+        left = again;
+    }
+    Ok(tally)
+}
+
+/// Errors that may be gone a moment later: EAGAIN, EBUSY, and not asked at all.
+fn is_passing(status: i32) -> bool {
+    matches!(status, -11 | -16 | foreign::STATUS_UNASKED)
+}
+
+/// What an error number of a page means.
+pub fn failure(errno: i32) -> String {
+    match errno {
+        2 => "not present any more".to_owned(),
+        12 => "no room on the node (ENOMEM)".to_owned(),
+        13 => "mapped by several processes, and CAP_SYS_NICE is missing (EACCES)".to_owned(),
+        14 => "not movable: zero page or no page of memory (EFAULT)".to_owned(),
+        16 => "busy (EBUSY)".to_owned(),
+        other => io::Error::from_raw_os_error(other).to_string(),
+    }
+}
+
+/// What a policy in the kernel's words is for the call that sets it. `None` if it is not one that can be set again.
+pub fn policy_of(text: &str) -> Option<(foreign::PolicyMode, Vec<usize>)> {
+    use foreign::PolicyMode;
+    let (name, nodes) = text.split_once(':').unwrap_or((text, ""));
+    let nodes = homenode_topology::parse_list(nodes)?;
+    let mode = match name {
+        "default" => PolicyMode::Default,
+        "local" => PolicyMode::Local,
+        "prefer" => PolicyMode::Preferred,
+        "bind" => PolicyMode::Bind,
+        "interleave" => PolicyMode::Interleave,
+        "weighted interleave" => PolicyMode::WeightedInterleave,
+        _ => return None,
+    };
+    Some((mode, nodes))
+}
+
+#[cfg(test)]
+mod tests {
+    use homenode_memory::foreign::PolicyMode;
+
+    use super::*;
+
+    #[test]
+    fn policies_of_the_kernel_can_be_set_again() {
+        assert_eq!(policy_of("default"), Some((PolicyMode::Default, vec![])));
+        assert_eq!(policy_of("interleave:0-3"), Some((PolicyMode::Interleave, vec![0, 1, 2, 3])));
+        assert_eq!(policy_of("weighted interleave:0,2"), Some((PolicyMode::WeightedInterleave, vec![0, 2])));
+        assert_eq!(policy_of("prefer (many):0-1"), None);
+        assert_eq!(policy_of("bind=static:0"), None);
+    }
+
+    #[test]
+    fn runs_are_journalled() {
+        let unit = |number, node| Unit { number, pid: 1, address: 0, node };
+        let units = [unit(3, 0), unit(4, 0), unit(6, 0), unit(7, 1)];
+        let entries = where_they_were(5, &units);
+        assert_eq!(entries, [Entry::Pages(5, 3, 2, 0), Entry::Pages(5, 6, 1, 0), Entry::Pages(5, 7, 1, 1)]);
+    }
+}

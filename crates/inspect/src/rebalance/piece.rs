@@ -1,0 +1,272 @@
+//! Which memory is to be spread, and how is each page of it reached?
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+
+use homenode_memory::Refusal;
+use homenode_memory::foreign::{self, SharedWindow};
+
+use super::journal::PieceId;
+use crate::InspectError;
+use crate::place::{Census, Instance, Kind, Server, mappings_of, shared_memory};
+use crate::proc::{Mapping, Pagemap, path, thp_mappings};
+use crate::text::size;
+
+/// Bytes of a piece that are looked at together.
+const WINDOW_BYTES: u64 = 64 << 20;
+
+/// A huge page that the kernel made by itself moves as one.
+const HUGE_BYTES: u64 = 2 << 20;
+
+/// Memory that is spread as one: a shared object, or a private mapping.
+#[derive(Debug)]
+pub struct Piece {
+    /// For the journal.
+    pub id: PieceId,
+    /// For people.
+    pub name: String,
+    /// The policy that later pages come by, as the kernel writes it.
+    pub policy: String,
+    /// Bytes that move together.
+    pub unit: u64,
+    /// Who maps it.
+    instances: Vec<Instance>,
+    /// The object itself, to reach pages that are in nobody's tables and to set its policy; with its size.
+    object: Option<(File, u64)>,
+}
+
+/// One unit of a piece that is present.
+#[derive(Clone, Copy, Debug)]
+pub struct Unit {
+    /// Its number in the piece.
+    pub number: u64,
+    /// Through whose tables it is reached (0: this process), and where.
+    pub pid: u32,
+    /// The address there.
+    pub address: usize,
+    /// The node it is on.
+    pub node: usize,
+}
+
+/// Units of a stretch of a piece, valid while this lives.
+#[derive(Debug)]
+pub struct Looked {
+    _window: Option<SharedWindow>,
+    /// Ascending.
+    pub units: Vec<Unit>,
+}
+
+impl Piece {
+    /// The pieces of a server worth spreading: shared memory, and private mappings of at least `private_min` bytes.
+    ///
+    /// # Errors
+    /// As the census; processes that end meanwhile are left out.
+    pub fn of(server: &Server, private_min: u64) -> Result<Vec<Piece>, InspectError> {
+        let mut shared: BTreeMap<(u32, u32, u64), Piece> = BTreeMap::new();
+        let mut private = Vec::new();
+        for process in &server.processes {
+            let mappings = match mappings_of(process.pid) {
+                Ok(mappings) => mappings,
+                Err(InspectError::Vanished(_)) => continue,
+                Err(error) => return Err(error),
+            };
+            let wanted = |mapping: &&Mapping| {
+                let (is_shared, _) = shared_memory(mapping);
+                is_shared || is_private_memory(mapping) && mapping.bytes() >= private_min
+            };
+            let is_new = |m: &Mapping| !m.shared || !shared.contains_key(&(m.device.0, m.device.1, m.inode));
+            // The kernel walks all tables for this file: not for a hundred processes that share one memory.
+            let ask = mappings.iter().filter(wanted).any(is_new);
+            let huge = if ask { thp_mappings(process.pid).unwrap_or_default() } else { BTreeSet::new() };
+            for mapping in &mappings {
+                let unit = if huge.contains(&mapping.start) { HUGE_BYTES } else { foreign::small_page_bytes() as u64 };
+                if shared_memory(mapping).0 {
+                    let key = (mapping.device.0, mapping.device.1, mapping.inode);
+                    let piece = shared.entry(key).or_insert_with(|| Piece::shared(process.pid, mapping, unit));
+                    piece.unit = piece.unit.max(unit);
+                    piece.instances.push(instance(process.pid, mapping));
+                } else if is_private_memory(mapping) && mapping.bytes() >= private_min {
+                    private.push(Piece::private(process.pid, mapping, unit));
+                }
+            }
+        }
+        Ok(shared.into_values().chain(private).collect())
+    }
+
+    fn shared(pid: u32, mapping: &Mapping, unit: u64) -> Piece {
+        let (_, hugetlb) = shared_memory(mapping);
+        let link = path(pid, &format!("map_files/{:x}-{:x}", mapping.start, mapping.end));
+        let object = File::open(link).ok().and_then(|file| file.metadata().ok().map(|meta| (file, meta.len())));
+        let (major, minor) = mapping.device;
+        Piece {
+            id: PieceId::Shared(major, minor, mapping.inode),
+            name: mapping.name.trim_end_matches(" (deleted)").to_owned(),
+            policy: "default".to_owned(),
+            unit: if hugetlb { HUGE_BYTES } else { unit },
+            instances: Vec::new(),
+            // Of reserved huge pages neither presence nor policy can be had from the object.
+            object: object.filter(|_| !hugetlb),
+        }
+    }
+
+    fn private(pid: u32, mapping: &Mapping, unit: u64) -> Piece {
+        Piece {
+            id: PieceId::Private(pid, mapping.start),
+            name: format!("private memory of process {pid} ({})", size(mapping.bytes())),
+            policy: "default".to_owned(),
+            unit,
+            instances: vec![Instance { offset: 0, ..instance(pid, mapping) }],
+            object: None,
+        }
+    }
+
+    /// Takes names and policies over from a census of the same server.
+    pub fn describe(&mut self, census: &Census) {
+        let first = self.instances.first().map(|instance| (instance.pid, instance.start));
+        let mut known = census.objects.iter().filter(|object| object.kind == Kind::SharedMemory);
+        let same = known.find(|object| object.instances.iter().any(|i| Some((i.pid, i.start)) == first));
+        if let Some(object) = same {
+            self.name.clone_from(&object.name);
+            if let Some(policy) = object.policies.first() {
+                self.policy.clone_from(policy);
+            }
+        }
+    }
+
+    /// Stretches of the piece, in units: first unit and number of units.
+    pub fn windows(&self) -> Vec<(u64, u64)> {
+        let begin = self.instances.iter().map(|instance| instance.offset).min().unwrap_or(0) / self.unit;
+        let end = self.instances.iter().map(|i| i.offset + (i.end - i.start)).max().unwrap_or(0).div_ceil(self.unit);
+        let step = WINDOW_BYTES / self.unit;
+        (begin..end).step_by(step as usize).map(|first| (first, step.min(end - first))).collect()
+    }
+
+    /// Where the units of a stretch are. Makes no page present.
+    ///
+    /// # Errors
+    /// [`InspectError::NotPermitted`], [`InspectError::Io`].
+    pub fn look(&self, first: u64, count: u64) -> Result<Looked, InspectError> {
+        if let Some(looked) = self.look_at_object(first, count) {
+            return Ok(looked);
+        }
+        let mut units: BTreeMap<u64, Unit> = BTreeMap::new();
+        for instance in &self.instances {
+            if units.len() as u64 == count {
+                break;
+            }
+            self.look_through(instance, first, count, &mut units)?;
+        }
+        Ok(Looked { _window: None, units: units.into_values().collect() })
+    }
+
+    /// Through the object itself: also pages that are in nobody's tables.
+    fn look_at_object(&self, first: u64, count: u64) -> Option<Looked> {
+        let (file, size) = self.object.as_ref()?;
+        let offset = first * self.unit;
+        let length = (count * self.unit).min(size.saturating_sub(offset));
+        if length == 0 {
+            return Some(Looked { _window: None, units: Vec::new() });
+        }
+        let window = SharedWindow::map(file, offset, length as usize).ok()?;
+        let page = foreign::small_page_bytes();
+        let present = window.present().ok()?;
+        let wanted: Vec<usize> = (0..present.len()).filter(|index| present[*index]).collect();
+        for run in wanted.chunk_by(|a, b| a + 1 == *b) {
+            window.enter(run[0] * page..(run[run.len() - 1] + 1) * page).ok()?;
+        }
+        // A unit is where its first present page is.
+        let mut firsts = wanted;
+        firsts.dedup_by_key(|index| *index as u64 * page as u64 / self.unit);
+        let addresses: Vec<usize> = firsts.iter().map(|index| window.address(index * page)).collect();
+        let statuses = foreign::page_statuses(0, &addresses).ok()?;
+        let units = firsts.iter().zip(&addresses).zip(statuses).filter_map(|((index, address), status)| {
+            let number = first + *index as u64 * page as u64 / self.unit;
+            Some(Unit { number, pid: 0, address: *address, node: usize::try_from(status).ok()? })
+        });
+        Some(Looked { units: units.collect(), _window: Some(window) })
+    }
+
+    /// Through a process's tables: what it has touched.
+    fn look_through(
+        &self,
+        instance: &Instance,
+        first: u64,
+        count: u64,
+        units: &mut BTreeMap<u64, Unit>,
+    ) -> Result<(), InspectError> {
+        let from = (first * self.unit).max(instance.offset);
+        let to = ((first + count) * self.unit).min(instance.offset + (instance.end - instance.start));
+        if from >= to {
+            return Ok(());
+        }
+        let page = foreign::small_page_bytes() as u64;
+        let start = instance.start + (from - instance.offset);
+        let mut present: Vec<(u64, usize)> = Vec::new();
+        let read = Pagemap::open(instance.pid, page).and_then(|mut pagemap| {
+            for (index, entry) in pagemap.read(start, ((to - from) / page) as usize)?.enumerate() {
+                let number = (from + index as u64 * page) / self.unit;
+                let is_new = present.last().is_none_or(|(last, _)| *last != number) && !units.contains_key(&number);
+                if entry.is_present() && is_new {
+                    present.push((number, (start + index as u64 * page) as usize));
+                }
+            }
+            Ok(())
+        });
+        match read {
+            Ok(()) => {}
+            Err(InspectError::Vanished(_)) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let addresses: Vec<usize> = present.iter().map(|(_, address)| *address).collect();
+        let statuses = match foreign::page_statuses(instance.pid, &addresses) {
+            Ok(statuses) => statuses,
+            Err(Refusal::Other(_)) => return Ok(()),
+            Err(refusal) => return Err(not_permitted(refusal)),
+        };
+        for ((number, address), status) in present.into_iter().zip(statuses) {
+            if let Ok(node) = usize::try_from(status) {
+                units.insert(number, Unit { number, pid: instance.pid, address, node });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the policy for later pages can be set from here.
+    pub fn policy_can_be_set(&self) -> bool {
+        self.object.is_some()
+    }
+
+    /// Sets the policy for later pages of the whole piece, whoever touches them.
+    ///
+    /// # Errors
+    /// [`InspectError::Io`] or [`InspectError::NotPermitted`].
+    pub fn set_policy(&self, mode: foreign::PolicyMode, nodes: &[usize]) -> Result<(), InspectError> {
+        let Some((file, size)) = &self.object else {
+            return Ok(());
+        };
+        let page = foreign::small_page_bytes() as u64;
+        let window = SharedWindow::map(file, 0, size.next_multiple_of(page) as usize)
+            .map_err(|error| InspectError::Refused(format!("mapping {}: {error}", self.name)))?;
+        window.set_policy(mode, nodes).map_err(not_permitted)
+    }
+}
+
+/// What the kernel's refusal means for somebody who wants to move pages.
+pub(super) fn not_permitted(refusal: Refusal) -> InspectError {
+    match refusal {
+        Refusal::NotPermitted => InspectError::NotPermitted {
+            what: "moving another process's pages (move_pages)".to_owned(),
+            needs: "CAP_SYS_NICE is missing; in a container its filter must allow the call too",
+        },
+        other => InspectError::Refused(format!("moving pages: {other}")),
+    }
+}
+
+fn is_private_memory(mapping: &Mapping) -> bool {
+    !mapping.shared && mapping.writable && mapping.inode == 0 && !mapping.name.starts_with("[v")
+}
+
+fn instance(pid: u32, mapping: &Mapping) -> Instance {
+    // Which process has how much doesn't matter here: all are asked for what is missing.
+    Instance { pid, start: mapping.start, end: mapping.end, offset: mapping.offset, present_bytes: 1 }
+}

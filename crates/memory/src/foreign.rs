@@ -1,0 +1,225 @@
+//! Where are another process's pages, and who may move them? The calls that look into a process from outside: none of them
+//! stops it or makes a page of it present.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::ptr::{self, NonNull};
+
+use crate::Refusal;
+use crate::sys::{self, Mode};
+
+/// What [`page_statuses`] and [`move_pages`] report for a page that isn't present.
+pub const STATUS_ABSENT: i32 = sys::ABSENT;
+/// What a status stays at when the kernel didn't come to its page.
+pub const STATUS_UNASKED: i32 = sys::UNASKED;
+
+/// Move pages also if several processes map them (include/uapi/linux/mempolicy.h). Needs CAP_SYS_NICE.
+const MPOL_MF_MOVE_ALL: i64 = 4;
+
+/// A policy as the kernel numbers it; which nodes go with it is said beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyMode {
+    /// No policy: the thread's own, usually the node of whoever touches a page first.
+    Default,
+    /// One node while it has memory.
+    Preferred,
+    /// Only these nodes.
+    Bind,
+    /// Page by page over these nodes.
+    Interleave,
+    /// The node of the toucher, whatever its own policy says.
+    Local,
+    /// Page by page by the kernel's weights (Linux 6.9).
+    WeightedInterleave,
+}
+
+impl PolicyMode {
+    fn kernel(self) -> Mode {
+        match self {
+            PolicyMode::Default => Mode::Default,
+            PolicyMode::Preferred => Mode::Preferred,
+            PolicyMode::Bind => Mode::Bind,
+            PolicyMode::Interleave => Mode::Interleave,
+            PolicyMode::Local => Mode::Local,
+            PolicyMode::WeightedInterleave => Mode::WeightedInterleave,
+        }
+    }
+}
+
+/// On which node is each page of a process (0: this one)? A status is a node, or a negative error number:
+/// [`STATUS_ABSENT`] for a page that is not in this process's page tables, present elsewhere or not.
+///
+/// # Errors
+/// [`Refusal::NotPermitted`] without the right to look into the process (same user, or CAP_SYS_PTRACE) or in a container
+/// whose filter forbids the call; `Refusal::Other(ESRCH)` if the process is gone.
+pub fn page_statuses(pid: u32, pages: &[usize]) -> Result<Vec<i32>, Refusal> {
+    let mut statuses = vec![STATUS_UNASKED; pages.len()];
+    ask(pid, pages, ptr::null(), &mut statuses, 0)?;
+    Ok(statuses)
+}
+
+/// Moves pages of a process (0: this one) to `targets`, one node a page, those that several processes map included. Returns
+/// a status for each page: the node it is on now, or a negative error number.
+///
+/// # Errors
+/// As [`page_statuses`], and without CAP_SYS_NICE.
+pub fn move_pages(pid: u32, pages: &[usize], targets: &[i32]) -> Result<Vec<i32>, Refusal> {
+    assert_eq!(pages.len(), targets.len());
+    let mut statuses = vec![STATUS_UNASKED; pages.len()];
+    ask(pid, pages, targets.as_ptr(), &mut statuses, MPOL_MF_MOVE_ALL)?;
+    Ok(statuses)
+}
+
+fn ask(pid: u32, pages: &[usize], targets: *const i32, statuses: &mut [i32], flags: i64) -> Result<(), Refusal> {
+    if pages.is_empty() {
+        return Ok(());
+    }
+    let pid = i64::from(pid);
+    // SAFETY: three arrays of pages.len() entries (or none of targets, then nothing moves) that outlive the call; the kernel
+    // writes only `statuses`. Moving a page keeps its address and contents.
+    let answer = unsafe {
+        libc::syscall(libc::SYS_move_pages, pid, pages.len(), pages.as_ptr(), targets, statuses.as_mut_ptr(), flags)
+    };
+    // A positive answer counts pages that were not moved; their statuses say why.
+    if answer > 0 { Ok(()) } else { sys::check(answer) }
+}
+
+/// Size of the machine's small pages in bytes.
+pub fn small_page_bytes() -> usize {
+    sys::page_bytes()
+}
+
+/// Copies bytes of another process's memory; returns how many were there to be read. The process doesn't notice.
+///
+/// # Errors
+/// What the kernel says: EPERM without the right, ESRCH without the process, EFAULT if the first byte isn't mapped.
+pub fn read_memory(pid: u32, address: u64, into: &mut [u8]) -> io::Result<usize> {
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let remote = libc::iovec { iov_base: ptr::without_provenance_mut(address as usize), iov_len: into.len() };
+    // SAFETY: `local` is exactly `into`; the kernel checks `remote` against the other process's mappings.
+    let answer = unsafe { libc::process_vm_readv(pid as libc::pid_t, &local, 1, &remote, 1, 0) };
+    usize::try_from(answer).map_err(|_| io::Error::last_os_error())
+}
+
+/// Part of an object (shared memory, a file) that others map too, mapped here to ask about it: reserved address space,
+/// never read or written.
+#[derive(Debug)]
+pub struct SharedWindow {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+impl SharedWindow {
+    /// Maps `bytes` of the object from `offset`; both in whole pages (huge ones if the object is made of them).
+    ///
+    /// # Errors
+    /// What mmap says.
+    pub fn map(object: &File, offset: u64, bytes: usize) -> io::Result<SharedWindow> {
+        let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let fd = object.as_raw_fd();
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
+        let raw = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, fd, offset) };
+        match NonNull::new(raw.cast()) {
+            Some(start) if raw != libc::MAP_FAILED => Ok(SharedWindow { start, bytes }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Address of a byte of the window in this process.
+    pub fn address(&self, offset: usize) -> usize {
+        self.start.as_ptr().addr() + offset
+    }
+
+    /// Which of the window's small pages the object has in memory, mapped by anyone or not. Always `false` for reserved huge
+    /// pages: the kernel doesn't look there.
+    ///
+    /// # Errors
+    /// What mincore says.
+    pub fn present(&self) -> io::Result<Vec<bool>> {
+        sys::present(self.start, self.bytes)
+    }
+
+    /// Enters pages of a range into this process's page tables, so that they can be asked about and moved. Ask only for
+    /// pages that are present: another one would be made present by this.
+    ///
+    /// # Errors
+    /// What madvise says (EINVAL before Linux 5.14).
+    ///
+    /// # Panics
+    /// If the range is not inside the window.
+    pub fn enter(&self, range: Range<usize>) -> io::Result<()> {
+        assert!(range.start <= range.end && range.end <= self.bytes, "{range:?} is not inside the window");
+        loop {
+            // SAFETY: the range is inside the mapping, and populating for reading changes no contents.
+            let answer = unsafe {
+                libc::madvise(self.start.as_ptr().add(range.start).cast(), range.len(), libc::MADV_POPULATE_READ)
+            };
+            if answer == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Sets where later pages of this part of the object come from, whoever touches them: the policy of shared memory
+    /// belongs to the object and stays when this window goes. (Of ordinary files and reserved huge pages the kernel keeps
+    /// none: there it has no effect.)
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn set_policy(&self, mode: PolicyMode, nodes: &[usize]) -> Result<(), Refusal> {
+        sys::set_range_policy(self.start, self.bytes, mode.kernel(), nodes)
+    }
+}
+
+impl Drop for SharedWindow {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `map`; no reference into it was ever handed out.
+        unsafe { sys::unmap(self.start, self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_pages_can_be_asked_about_or_the_call_is_refused() {
+        let page = Box::new([1u8; 8192]);
+        let address = page.as_ptr().addr() & !4095;
+        match page_statuses(0, &[address, 4096]) {
+            // The page at 4096 is mapped by nobody.
+            Ok(statuses) => assert!(statuses[0] >= 0 && statuses[1] < 0, "{statuses:?}"),
+            Err(refusal) => assert_eq!(refusal, Refusal::NotPermitted),
+        }
+        assert_eq!(page_statuses(0, &[]), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn our_own_memory_can_be_read_from_outside() {
+        let source = *b"some bytes to read";
+        let mut copy = [0u8; 18];
+        let read = read_memory(std::process::id(), source.as_ptr().addr() as u64, &mut copy);
+        assert_eq!(read.unwrap(), 18);
+        assert_eq!(copy, source);
+        assert!(read_memory(std::process::id(), 64, &mut copy).is_err());
+    }
+
+    #[test]
+    fn a_window_shows_what_is_present_and_makes_nothing_so() {
+        let path = std::env::temp_dir().join(format!("homenode-window-{}", std::process::id()));
+        std::fs::write(&path, vec![1u8; 16_384]).unwrap();
+        let file = File::open(&path).unwrap();
+        let window = SharedWindow::map(&file, 0, 16_384).unwrap();
+        assert_eq!(window.present().unwrap().len(), 16_384 / sys::page_bytes());
+        window.enter(0..4096).unwrap();
+        assert!(window.present().unwrap()[0]);
+        assert!(SharedWindow::map(&file, 1, 4096).is_err());
+        std::fs::remove_file(path).unwrap();
+    }
+}
