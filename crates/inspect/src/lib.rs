@@ -4,13 +4,17 @@
 //! terminal, as JSON, and as a picture where people would rather look. They read what Linux shows under `/proc` and `/sys`; a
 //! file in a form that is not known is refused by name, never guessed at.
 
+pub mod c2c;
 pub mod command;
+pub mod doctor;
 mod error;
 pub mod picture;
 pub mod place;
 pub mod proc;
 pub mod rebalance;
+pub mod stat;
 pub mod svg;
 pub mod text;
+pub mod waits;
 
 pub use error::InspectError;

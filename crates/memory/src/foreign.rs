@@ -91,6 +91,20 @@ pub fn small_page_bytes() -> usize {
     sys::page_bytes()
 }
 
+/// Lets the calling thread, and what it starts from now on, run on these CPUs only.
+///
+/// # Errors
+/// EINVAL if none of them is one that this process may use; EPERM.
+pub fn run_on(cpus: &[usize]) -> io::Result<()> {
+    let mut mask = vec![0u64; cpus.iter().copied().max().unwrap_or(0) / 64 + 1];
+    for cpu in cpus {
+        mask[cpu / 64] |= 1 << (cpu % 64);
+    }
+    // SAFETY: the kernel reads that many bytes of the mask.
+    let answer = unsafe { libc::sched_setaffinity(0, mask.len() * 8, mask.as_ptr().cast()) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Copies bytes of another process's memory; returns how many were there to be read. The process doesn't notice.
 ///
 /// # Errors
@@ -173,6 +187,11 @@ impl SharedWindow {
     /// # Errors
     /// The kernel's refusal.
     pub fn set_policy(&self, mode: PolicyMode, nodes: &[usize]) -> Result<(), Refusal> {
+        if mode == PolicyMode::Default {
+            // The kernel compares with the policy of this mapping, which has none, and would leave the object's as it is
+            // (mm/mempolicy.c, mbind_range: mpol_equal). Another one in between makes it look.
+            sys::set_range_policy(self.start, self.bytes, Mode::Local, &[])?;
+        }
         sys::set_range_policy(self.start, self.bytes, mode.kernel(), nodes)
     }
 }

@@ -1,11 +1,16 @@
 //! Which instruments can be called from the command line? One module each, and what they share.
 
+mod c2c;
+mod doctor;
 mod inside;
+mod launch;
 mod locate;
 mod rebalance;
 mod size;
+mod stat;
 mod target;
 mod topology;
+mod waits;
 
 use clap::Subcommand;
 
@@ -20,6 +25,16 @@ pub enum Command {
     Where(locate::Options),
     /// Spread a running server's memory over the nodes: shows the plan, applies it, undoes it
     Rebalance(rebalance::Options),
+    /// Show how memory flows between nodes: the kernel's counters as rates; live, as a log, for Prometheus
+    Stat(stat::Options),
+    /// Start a program under a memory policy and on chosen nodes, and record it
+    Run(launch::Options),
+    /// Show what a database waits for: share of its time by event, statement and blocker
+    Waits(waits::Options),
+    /// Show which cache lines are fought over: by perf's counters, or from a recording
+    C2c(c2c::Options),
+    /// Find what is set wrongly: findings with evidence, cost and the command that mends it
+    Doctor(doctor::Options),
 }
 
 /// Runs an instrument; what it prints goes to standard output.
@@ -28,5 +43,10 @@ pub fn run(command: &Command) -> Result<(), InspectError> {
         Command::Topology(options) => topology::run(options),
         Command::Where(options) => locate::run(options),
         Command::Rebalance(options) => rebalance::run(options),
+        Command::Stat(options) => stat::run(options),
+        Command::Run(options) => launch::run(options),
+        Command::Waits(options) => waits::run(options),
+        Command::C2c(options) => c2c::run(options),
+        Command::Doctor(options) => doctor::run(options),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, File};
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 
 use homenode_memory::foreign;
 use homenode_topology::Topology;
@@ -120,6 +120,19 @@ struct Parts {
 impl Gather {
     fn process(&mut self, pid: u32, server: &Server) -> Result<(), InspectError> {
         let mappings = read_mappings(pid)?;
+        let path = path(pid, "numa_maps");
+        let file = File::open(&path).map_err(|error| no_numa_maps(pid, &path, error))?;
+        self.lines(pid, &mappings, NumaMapsReader::new(BufReader::new(file), &path), server)
+    }
+
+    /// Joins mappings with their lines of `numa_maps`; both are ascending.
+    fn lines(
+        &mut self,
+        pid: u32,
+        mappings: &[Mapping],
+        mut lines: NumaMapsReader<impl BufRead>,
+        server: &Server,
+    ) -> Result<(), InspectError> {
         let programs: Vec<FileId> = mappings
             .iter()
             .filter(|m| m.executable && m.inode != 0)
@@ -127,12 +140,9 @@ impl Gather {
             .collect::<BTreeSet<_>>()
             .into_iter()
             .collect();
-        let path = path(pid, "numa_maps");
-        let file = File::open(&path).map_err(|error| no_numa_maps(pid, &path, error))?;
-        let mut lines = NumaMapsReader::new(BufReader::new(file), &path);
         let mut rest = mappings.iter().peekable();
         while let Some(line) = lines.next_line().map_err(|error| vanished(pid, error))? {
-            // Both files are ascending. What is in one only came or went in between.
+            // What is in one only came or went in between.
             while rest.next_if(|mapping| mapping.start < line.start).is_some() {}
             match rest.next_if(|mapping| mapping.start == line.start) {
                 Some(mapping) => self.mapping(pid, mapping, &line, server, &programs),
@@ -358,4 +368,76 @@ pub(crate) fn mappings_of(pid: u32) -> Result<Vec<Mapping>, InspectError> {
 /// Whether a mapping is of shared memory, and whether of reserved huge pages.
 pub(crate) fn shared_memory(mapping: &Mapping) -> (bool, bool) {
     (is_shared_memory(mapping), is_hugetlb(&mapping.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+    use std::path::Path;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::place::{Who, find};
+    use crate::proc::processes;
+
+    fn this_process() -> Server {
+        find(&Who::Pid(std::process::id()), &processes()).unwrap()
+    }
+
+    /// Two hundred thousand mappings with 100 GiB in them, one of a terabyte with nothing.
+    #[test]
+    fn a_large_process_is_counted_quickly() {
+        const COUNT: u64 = 200_000;
+        let (mut maps, mut numa) = (String::new(), String::new());
+        for index in 0..COUNT {
+            let start = 0x7000_0000_0000 + index * (1 << 20);
+            writeln!(maps, "{start:x}-{:x} rw-p 00000000 00:00 0 ", start + (512 << 10)).unwrap();
+            writeln!(numa, "{start:x} default anon=128 dirty=128 N{}=128 kernelpagesize_kB=4", index % 4).unwrap();
+        }
+        writeln!(maps, "7fff00000000-80ff00000000 rw-p 00000000 00:00 0 ").unwrap();
+        writeln!(numa, "7fff00000000 interleave:0-3").unwrap();
+        let begun = Instant::now();
+        let mut reader = MapsReader::new(maps.as_bytes(), Path::new("maps"));
+        let mut mappings = Vec::new();
+        while let Some(mapping) = reader.next_mapping().unwrap() {
+            mappings.push(mapping);
+        }
+        let mut gather = Gather { seen: 1, ..Gather::default() };
+        let lines = NumaMapsReader::new(numa.as_bytes(), Path::new("numa_maps"));
+        gather.lines(1, &mappings, lines, &this_process()).unwrap();
+        let census = gather.finish(&mut |_, _| {}).unwrap();
+        let object = &census.objects[0];
+        assert_eq!(object.present_bytes(), COUNT * (512 << 10));
+        assert_eq!(object.by_node[&3], COUNT * (512 << 10) / 4);
+        assert_eq!(object.mapped_bytes, COUNT * (512 << 10) + (1 << 40));
+        // Policies are those of mappings that have pages.
+        assert_eq!(object.policies.iter().collect::<Vec<_>>(), ["default"]);
+        assert!(begun.elapsed().as_secs_f64() < 2.0, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn mappings_that_came_or_went_in_between_are_said() {
+        let maps = "1000-3000 rw-p 00000000 00:00 0 ";
+        let mapping = crate::proc::parse_maps_line(maps).unwrap();
+        let numa = "1000 default anon=2 N0=2 kernelpagesize_kB=4\n5000 default anon=1 N1=1 kernelpagesize_kB=4\n";
+        let mut gather = Gather { seen: 1, ..Gather::default() };
+        let lines = NumaMapsReader::new(numa.as_bytes(), Path::new("numa_maps"));
+        gather.lines(1, &[mapping], lines, &this_process()).unwrap();
+        let census = gather.finish(&mut |_, _| {}).unwrap();
+        assert_eq!(census.own_by_node(), BTreeMap::from([(0, 8192)]));
+        assert!(census.notes[0].contains("4 KiB changed"), "{:?}", census.notes);
+    }
+
+    #[test]
+    fn this_process_has_heaps_and_libraries() {
+        match take(&this_process(), &mut |_, _| {}) {
+            Ok(census) => {
+                assert!(census.objects.iter().any(|object| object.kind == Kind::Private && object.present_bytes() > 0));
+                assert!(census.objects.iter().any(|object| object.kind == Kind::Library && object.present_bytes() > 0));
+            }
+            Err(error) => {
+                assert!(matches!(error, InspectError::NotPermitted { .. } | InspectError::Refused(_)), "{error}")
+            }
+        }
+    }
 }

@@ -58,6 +58,7 @@ impl Journal {
     pub fn append(path: &Path) -> Result<Journal, InspectError> {
         if path.exists() {
             read(path)?;
+            drop_half_line(path).map_err(|error| InspectError::io(path, error))?;
         }
         let file = OpenOptions::new().create(true).append(true).open(path).map_err(|e| InspectError::io(path, e))?;
         let mut journal = Journal { file, path: path.to_owned() };
@@ -114,6 +115,13 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, InspectError> {
     lines.filter(|(_, line)| !line.is_empty()).map(parse).collect()
 }
 
+/// What follows the last line feed was never finished; what is appended must not become part of it.
+fn drop_half_line(path: &Path) -> std::io::Result<()> {
+    let bytes = fs::read(path)?;
+    let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    OpenOptions::new().write(true).open(path)?.set_len(complete as u64)
+}
+
 fn parse_entry(line: &str) -> Option<Entry> {
     let (kind, rest) = line.split_once(' ')?;
     let mut words = rest.splitn(6, ' ');
@@ -134,9 +142,7 @@ fn parse_entry(line: &str) -> Option<Entry> {
                 "p" => PieceId::Private(word()?.parse().ok()?, word()?.parse().ok()?),
                 _ => return None,
             };
-            let (unit, policy) =
-                word()?.split_once(' ').map(|(unit, policy)| (unit.parse().ok(), policy.to_owned()))?;
-            Entry::Piece(number, id, unit?, policy)
+            Entry::Piece(number, id, word()?.parse().ok()?, word()?.to_owned())
         }
         _ => return None,
     })
@@ -170,6 +176,9 @@ mod tests {
         assert_eq!(read(&path).unwrap(), expected);
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, format!("{text}pages 0 16384 5")).unwrap();
+        assert_eq!(read(&path).unwrap(), expected);
+        Journal::append(&path).unwrap().write(&[Entry::Policy(7)]).unwrap();
+        expected.push(Entry::Policy(7));
         assert_eq!(read(&path).unwrap(), expected);
         fs::remove_file(path).unwrap();
     }

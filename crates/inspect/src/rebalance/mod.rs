@@ -20,6 +20,9 @@ use homenode_memory::foreign;
 
 use crate::InspectError;
 
+/// A huge page that the kernel made by itself.
+const HUGE_BYTES: u64 = 2 << 20;
+
 /// Bytes in one call: small against what a second may move, large against the cost of a call.
 const BATCH_BYTES: u64 = 4 << 20;
 
@@ -70,12 +73,41 @@ pub fn plan(piece: &Piece, shares: &Shares) -> Result<Tally, InspectError> {
     let mut tally = Tally::default();
     for (turn, (first, count)) in piece.windows().into_iter().enumerate() {
         let looked = piece.look(first, count)?;
-        let on: Vec<usize> = looked.units.iter().map(|unit| unit.node).collect();
-        for (unit, target) in looked.units.iter().zip(shares.targets(&on, turn)) {
+        for (unit, target) in looked.units.iter().zip(targets(piece, &looked.units, shares, turn)) {
             tally.count(unit, target.unwrap_or(unit.node), piece.unit);
         }
     }
     Ok(tally)
+}
+
+/// Where each unit has to go. Blocks of 2 MiB that may be one huge page are placed whole, the small pages around them after.
+fn targets(piece: &Piece, units: &[Unit], shares: &Shares, turn: usize) -> Vec<Option<usize>> {
+    let nodes = |units: &[&[Unit]]| -> Vec<usize> { units.iter().map(|block| block[0].node).collect() };
+    let whole = |block: &[Unit]| {
+        let is_full = block.len() as u64 * piece.unit == HUGE_BYTES;
+        piece.has_huge_blocks && is_full && block.iter().all(|unit| unit.node == block[0].node)
+    };
+    let blocks: Vec<&[Unit]> = units.chunk_by(|a, b| piece.block(a) == piece.block(b)).collect();
+    let huge: Vec<&[Unit]> = blocks.iter().filter(|block| whole(block)).copied().collect();
+    if huge.is_empty() {
+        let on: Vec<usize> = units.iter().map(|unit| unit.node).collect();
+        return shares.targets_in_groups(&on, turn);
+    }
+    let of_huge = shares.targets(&nodes(&huge), turn);
+    let placed = huge.iter().zip(&of_huge).flat_map(|(b, to)| b.iter().map(|unit| to.unwrap_or(unit.node)));
+    let placed: Vec<usize> = placed.collect();
+    let small = blocks.iter().filter(|block| !whole(block)).flat_map(|block| block.iter().map(|unit| unit.node));
+    let of_small = shares.targets_beside(&placed, &small.collect::<Vec<_>>(), turn);
+    let (mut of_huge, mut of_small) = (of_huge.into_iter(), of_small.into_iter());
+    let mut all = Vec::with_capacity(units.len());
+    for block in blocks {
+        if whole(block) {
+            all.resize(all.len() + block.len(), of_huge.next().flatten());
+        } else {
+            all.extend(of_small.by_ref().take(block.len()));
+        }
+    }
+    all
 }
 
 /// Moves pages no faster than this.
@@ -115,8 +147,7 @@ pub fn apply(
     let mut tally = Tally::default();
     for (turn, (first, count)) in piece.windows().into_iter().enumerate() {
         let looked = piece.look(first, count)?;
-        let on: Vec<usize> = looked.units.iter().map(|unit| unit.node).collect();
-        let targets = shares.targets(&on, turn);
+        let targets = targets(piece, &looked.units, shares, turn);
         if targets.iter().any(Option::is_some) {
             journal.write(&where_they_were(number, &looked.units))?;
         }
@@ -243,6 +274,22 @@ mod tests {
         assert_eq!(policy_of("weighted interleave:0,2"), Some((PolicyMode::WeightedInterleave, vec![0, 2])));
         assert_eq!(policy_of("prefer (many):0-1"), None);
         assert_eq!(policy_of("bind=static:0"), None);
+    }
+
+    #[test]
+    fn huge_pages_stay_whole_and_small_ones_even_it_out() {
+        let piece = Piece::for_test(0x7f00_0000_0000, 4096, true);
+        let unit = |number: u64| Unit { number, pid: 1, address: 0x7f00_0000_0000 + number as usize * 4096, node: 0 };
+        // One whole block, and 1000 small pages in two others.
+        let numbers = (0..512).chain(520..1020).chain(1030..1530);
+        let units: Vec<Unit> = numbers.map(unit).collect();
+        let shares = Shares::new(vec![(0, 1), (1, 1), (2, 1)]).unwrap();
+        let after: Vec<usize> = targets(&piece, &units, &shares, 0).iter().map(|to| to.unwrap_or(0)).collect();
+        assert!(after[..512].iter().all(|node| *node == after[0]));
+        for node in 0..3 {
+            let count = after.iter().filter(|n| **n == node).count();
+            assert!((503..=512).contains(&count), "node {node}: {count}");
+        }
     }
 
     #[test]

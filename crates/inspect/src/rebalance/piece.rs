@@ -27,8 +27,10 @@ pub struct Piece {
     pub name: String,
     /// The policy that later pages come by, as the kernel writes it.
     pub policy: String,
-    /// Bytes that move together.
+    /// Bytes of a page, small or reserved huge.
     pub unit: u64,
+    /// Whether the kernel has joined pages to huge ones somewhere in it: those move as one.
+    pub has_huge_blocks: bool,
     /// Who maps it.
     instances: Vec<Instance>,
     /// The object itself, to reach pages that are in nobody's tables and to set its policy; with its size.
@@ -79,21 +81,21 @@ impl Piece {
             let ask = mappings.iter().filter(wanted).any(is_new);
             let huge = if ask { thp_mappings(process.pid).unwrap_or_default() } else { BTreeSet::new() };
             for mapping in &mappings {
-                let unit = if huge.contains(&mapping.start) { HUGE_BYTES } else { foreign::small_page_bytes() as u64 };
+                let has_huge_blocks = huge.contains(&mapping.start);
                 if shared_memory(mapping).0 {
                     let key = (mapping.device.0, mapping.device.1, mapping.inode);
-                    let piece = shared.entry(key).or_insert_with(|| Piece::shared(process.pid, mapping, unit));
-                    piece.unit = piece.unit.max(unit);
+                    let piece = shared.entry(key).or_insert_with(|| Piece::shared(process.pid, mapping));
+                    piece.has_huge_blocks |= has_huge_blocks;
                     piece.instances.push(instance(process.pid, mapping));
                 } else if is_private_memory(mapping) && mapping.bytes() >= private_min {
-                    private.push(Piece::private(process.pid, mapping, unit));
+                    private.push(Piece::private(process.pid, mapping, has_huge_blocks));
                 }
             }
         }
         Ok(shared.into_values().chain(private).collect())
     }
 
-    fn shared(pid: u32, mapping: &Mapping, unit: u64) -> Piece {
+    fn shared(pid: u32, mapping: &Mapping) -> Piece {
         let (_, hugetlb) = shared_memory(mapping);
         let link = path(pid, &format!("map_files/{:x}-{:x}", mapping.start, mapping.end));
         let object = File::open(link).ok().and_then(|file| file.metadata().ok().map(|meta| (file, meta.len())));
@@ -102,22 +104,33 @@ impl Piece {
             id: PieceId::Shared(major, minor, mapping.inode),
             name: mapping.name.trim_end_matches(" (deleted)").to_owned(),
             policy: "default".to_owned(),
-            unit: if hugetlb { HUGE_BYTES } else { unit },
+            unit: if hugetlb { HUGE_BYTES } else { foreign::small_page_bytes() as u64 },
+            has_huge_blocks: false,
             instances: Vec::new(),
             // Of reserved huge pages neither presence nor policy can be had from the object.
             object: object.filter(|_| !hugetlb),
         }
     }
 
-    fn private(pid: u32, mapping: &Mapping, unit: u64) -> Piece {
+    fn private(pid: u32, mapping: &Mapping, has_huge_blocks: bool) -> Piece {
         Piece {
             id: PieceId::Private(pid, mapping.start),
             name: format!("private memory of process {pid} ({})", size(mapping.bytes())),
             policy: "default".to_owned(),
-            unit,
+            unit: foreign::small_page_bytes() as u64,
+            has_huge_blocks,
             instances: vec![Instance { offset: 0, ..instance(pid, mapping) }],
             object: None,
         }
+    }
+
+    /// A private piece that is nobody's.
+    #[cfg(test)]
+    pub(super) fn for_test(start: u64, unit: u64, has_huge_blocks: bool) -> Piece {
+        let instance = Instance { pid: 1, start, end: start + (1 << 30), offset: 0, present_bytes: 1 };
+        let id = PieceId::Private(1, start);
+        let (name, policy) = ("memory".to_owned(), "default".to_owned());
+        Piece { id, name, policy, unit, has_huge_blocks, instances: vec![instance], object: None }
     }
 
     /// Takes names and policies over from a census of the same server.
@@ -130,6 +143,14 @@ impl Piece {
             if let Some(policy) = object.policies.first() {
                 self.policy.clone_from(policy);
             }
+        }
+    }
+
+    /// Which block of 2 MiB a unit lies in: a page that the kernel made huge is one of these.
+    pub fn block(&self, unit: &Unit) -> u64 {
+        match self.id {
+            PieceId::Shared(..) => unit.number * self.unit / HUGE_BYTES,
+            PieceId::Private(..) => unit.address as u64 / HUGE_BYTES,
         }
     }
 

@@ -23,6 +23,19 @@ impl Shares {
         self.nodes.windows(2).all(|pair| pair[0].1 == pair[1].1)
     }
 
+    /// How many of `units` each node is to get, if it has `held` already; what is left over goes to other nodes each `turn`.
+    fn quotas_beside(&self, held: &[usize], units: usize, turn: usize) -> Vec<usize> {
+        let all = self.quotas(units + held.iter().sum::<usize>(), turn);
+        let mut quotas: Vec<usize> = all.iter().zip(held).map(|(quota, held)| quota.saturating_sub(*held)).collect();
+        // Nodes that hold more than their share leave less for the others.
+        while quotas.iter().sum::<usize>() > units {
+            if let Some(largest) = quotas.iter_mut().max() {
+                *largest -= 1;
+            }
+        }
+        quotas
+    }
+
     /// How many of `units` each node is to have; what is left over goes to other nodes each `turn`.
     fn quotas(&self, units: usize, turn: usize) -> Vec<usize> {
         let weights: u64 = self.nodes.iter().map(|(_, weight)| weight).sum();
@@ -35,10 +48,25 @@ impl Shares {
         quotas
     }
 
+    /// As [`targets`](Shares::targets), group by group of few neighbours: what is small and hot (descriptors, lock tables) is
+    /// spread too, not only the whole. Costs more moves than evening out the whole would.
+    pub fn targets_in_groups(&self, on: &[usize], turn: usize) -> Vec<Option<usize>> {
+        const UNITS_A_NODE: usize = 8;
+        let groups = on.chunks(UNITS_A_NODE * self.nodes.len()).enumerate();
+        groups.flat_map(|(index, group)| self.targets(group, turn + index)).collect()
+    }
+
     /// For each unit, on the node given, where it has to go; `None` if it stays. Units that move are spread evenly over
     /// those of their node, and their targets take turns: neighbours end on different nodes.
     pub fn targets(&self, on: &[usize], turn: usize) -> Vec<Option<usize>> {
-        let mut missing = self.quotas(on.len(), turn);
+        self.targets_beside(&[], on, turn)
+    }
+
+    /// As [`targets`](Shares::targets), so that the whole is even with other units, that have been placed on `placed`.
+    pub fn targets_beside(&self, placed: &[usize], on: &[usize], turn: usize) -> Vec<Option<usize>> {
+        let held = |node: usize| placed.iter().filter(|placed| **placed == node).count();
+        let held: Vec<usize> = self.nodes.iter().map(|(node, _)| held(*node)).collect();
+        let mut missing = self.quotas_beside(&held, on.len(), turn);
         let mut surplus: Vec<(usize, usize, usize)> = Vec::new();
         for node in on {
             match surplus.iter_mut().find(|(known, ..)| known == node) {
@@ -97,6 +125,15 @@ mod tests {
         assert_eq!(targets.iter().flatten().count(), 300);
         // Neighbours are on different nodes, for the most part.
         assert!(after.windows(2).filter(|pair| pair[0] == pair[1]).count() < 40);
+    }
+
+    #[test]
+    fn what_is_placed_already_counts() {
+        let shares = even(&[0, 1]);
+        let targets = shares.targets_beside(&[0, 0, 0, 1], &[0, 0, 0, 0], 0);
+        assert_eq!(after(&[0, 0, 0, 0], &targets).iter().filter(|node| **node == 1).count(), 3);
+        // More than its share: all the rest goes elsewhere.
+        assert_eq!(after(&[0, 0], &shares.targets_beside(&[0; 9], &[0, 0], 0)), [1, 1]);
     }
 
     #[test]

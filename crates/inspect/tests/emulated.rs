@@ -1,0 +1,107 @@
+//! Do the instruments tell the truth, and keep a database working, on a machine with four nodes? Runs them in the machine that
+//! `./vm` emulates, on real servers under load. Only with HOMENODE_TEST_VM=1: a boot and a load take minutes.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The instruments' binary: the one that HOMENODE_BINARY names, or the example beside this test.
+fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("HOMENODE_BINARY") {
+        return path.into();
+    }
+    let test = std::env::current_exe().expect("this test's own path");
+    test.parent().and_then(|deps| deps.parent()).expect("target folder").join("examples/instruments")
+}
+
+fn wanted() -> bool {
+    std::env::var_os("HOMENODE_TEST_VM").is_some()
+}
+
+fn shell(script: &str) {
+    let done = Command::new("bash").arg("-ec").arg(script).output().expect("bash runs");
+    assert!(done.status.success(), "{script}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// Runs a script of `tests/vm` in the machine; returns what it printed.
+fn in_machine(script: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(root().join("vm"));
+    command.current_dir(root()).args(["--nodes", "4", "--cpus", "8", "--limit", "580", "--"]);
+    command.arg(format!("crates/inspect/tests/vm/{script}")).arg(binary()).args(arguments);
+    let done = command.output().expect("./vm runs");
+    let output = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{output}\n{}", String::from_utf8_lossy(&done.stderr));
+    output
+}
+
+/// The JSON that the script printed under a name.
+fn json(output: &str, name: &str) -> serde_json::Value {
+    let head = format!("json {name} ");
+    let line = output.lines().find_map(|line| line.strip_prefix(&head)).expect("the line is there");
+    serde_json::from_str(line).expect("JSON")
+}
+
+/// The largest share that one node has of the main object, in percent.
+fn largest_share(census: &serde_json::Value, kind: &str) -> f64 {
+    let object = census["objects"].as_array().expect("objects").iter().find(|o| o["kind"] == kind).expect("the object");
+    let bytes = object["bytes_by_node"].as_object().expect("nodes").values();
+    let bytes: Vec<f64> = bytes.map(|bytes| bytes.as_f64().expect("a number")).collect();
+    bytes.iter().copied().fold(0.0, f64::max) * 100.0 / bytes.iter().sum::<f64>()
+}
+
+#[test]
+fn a_postgresql_under_load_is_spread_and_put_back() {
+    if !wanted() {
+        return;
+    }
+    let data = std::env::temp_dir().join(format!("homenode-emulated-{}", std::process::id()));
+    let data = data.display();
+    shell(&format!(
+        "bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1); rm -rf {data}; mkdir {data}; chown postgres {data}; \
+         as() {{ su postgres -c \"$*\"; }}; as $bin/initdb -D {data}/d; \
+         as \"$bin/pg_ctl -w -D {data}/d -l {data}/log -o '-c listen_addresses= -c unix_socket_directories={data}' start\"; \
+         as \"createdb -h {data} bench\"; as \"$bin/pgbench -q -i -s 3 -h {data} bench\"; \
+         as \"psql -h {data} -c 'create extension pg_prewarm' -c 'create extension pg_buffercache' bench\"; \
+         as \"$bin/pg_ctl -w -D {data}/d stop\""
+    ));
+    let output = in_machine("postgres", &[&format!("{data}/d")]);
+    std::fs::remove_dir_all(data.to_string()).expect("the folder goes");
+    let (before, after, undone) = (json(&output, "before"), json(&output, "after"), json(&output, "undone"));
+    assert!(largest_share(&before, "SharedMemory") > 70.0, "{output}");
+    assert!((largest_share(&after, "SharedMemory") - 25.0).abs() < 2.0, "{output}");
+    assert!(largest_share(&undone, "SharedMemory") > 50.0, "{output}");
+    assert_eq!(after["objects"][0]["policies"], serde_json::json!(["interleave:0-3"]), "{output}");
+    assert_eq!(undone["objects"][0]["policies"], serde_json::json!(["default"]), "{output}");
+    for line in [
+        "load: exit 0",
+        "number of failed transactions: 0 (0.000%)",
+        "errors seen by clients: 0",
+        "rows after the kill: 300000",
+        "server: stopped cleanly",
+    ] {
+        assert!(output.contains(line), "{line} is missing in\n{output}");
+    }
+}
+
+#[test]
+fn a_mariadb_under_load_is_spread() {
+    if !wanted() {
+        return;
+    }
+    let data = std::env::temp_dir().join(format!("homenode-emulated-mariadb-{}", std::process::id()));
+    let data = data.display();
+    shell(&format!(
+        "rm -rf {data}; mariadb-install-db --datadir={data} --auth-root-authentication-method=normal --user=root"
+    ));
+    let output = in_machine("mariadb", &[&data.to_string()]);
+    std::fs::remove_dir_all(data.to_string()).expect("the folder goes");
+    let (before, after) = (json(&output, "before"), json(&output, "after"));
+    assert!(largest_share(&before, "InnodbPool") > 60.0, "{output}");
+    assert!((largest_share(&after, "InnodbPool") - 25.0).abs() < 2.0, "{output}");
+    for line in ["load: exit 0", "ignored errors: 0", "server: stopped cleanly"] {
+        assert!(output.contains(line), "{line} is missing in\n{output}");
+    }
+}
