@@ -100,9 +100,7 @@ pub fn parse_sample(line: &str) -> Result<Option<Access>, &'static str> {
     let (addresses, source) = rest.split_once('|').ok_or("there is no data source")?;
     let mut words = addresses.split_ascii_whitespace();
     let address = hex(words.next()).ok_or("the data address is not a number")?;
-    // The number of the data source follows; what its bits mean is in the words.
-    let weight_and_more = source.rsplit_once('|').map(|(_, rest)| rest).unwrap_or(source);
-    let (latency, after) = number(weight_and_more);
+    let (latency, after) = number(behind_words(source));
     let (instruction, after) = match after.split_once(char::is_whitespace) {
         Some((first, rest)) => (hex(Some(first)).unwrap_or(0), rest.trim_start()),
         None => (hex(Some(after)).unwrap_or(0), ""),
@@ -171,6 +169,15 @@ fn number(text: &str) -> (u64, &str) {
         Ok(number) if is_whole && end <= 7 => (number, text[end..].trim_start()),
         _ => (0, text),
     }
+}
+
+/// What follows the data source: the last of its words is `BLK` with its value, on older kernels `LCK` with its.
+fn behind_words(source: &str) -> &str {
+    let last = source.rsplit_once('|').map_or(source, |(_, last)| last).trim_start();
+    let value = last.strip_prefix("BLK").or_else(|| last.strip_prefix("LCK")).unwrap_or(last).trim_start();
+    // The values are N/A, Yes, No, Data, Addr, or several of them; numbers come after.
+    let numbers = value.split_ascii_whitespace().find(|word| word.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    numbers.map_or("", |word| &value[word.as_ptr().addr() - value.as_ptr().addr()..])
 }
 
 /// The function's name may hold blanks (C++, Rust); the physical address is the last word.

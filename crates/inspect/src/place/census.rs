@@ -217,6 +217,11 @@ impl Gather {
                 crate::text::size(frames.hidden_bytes)
             ));
         }
+        if frames.unknown_bytes > 0 {
+            let bytes = crate::text::size(frames.unknown_bytes);
+            notes
+                .push(format!("of {bytes} of private memory and libraries the kernel told no node; they are left out"));
+        }
         if self.changed > 0 {
             let bytes = crate::text::size(self.changed);
             notes.push(format!("{bytes} changed while being looked at and are left out"));
@@ -256,6 +261,8 @@ impl Parts {
 struct Frames {
     counted: HashSet<u64>,
     hidden_bytes: u64,
+    /// Bytes that the kernel gave no node for.
+    unknown_bytes: u64,
 }
 
 impl Frames {
@@ -287,8 +294,10 @@ impl Frames {
             }
             // A process that ended meanwhile has no pages left to count.
             for status in foreign::page_statuses(instance.pid, &addresses).unwrap_or_default() {
-                if let Ok(node) = usize::try_from(status) {
-                    *by_node.entry(node).or_default() += page;
+                match usize::try_from(status) {
+                    Ok(node) => *by_node.entry(node).or_default() += page,
+                    // Linux 6.1 to 6.4 deny pages that automatic balancing has marked.
+                    Err(_) => self.unknown_bytes += page,
                 }
             }
             start += pages.max(1) * page;

@@ -239,11 +239,17 @@ impl Piece {
             Err(error) => return Err(error),
         }
         let addresses: Vec<usize> = present.iter().map(|(_, address)| *address).collect();
-        let statuses = match foreign::page_statuses(instance.pid, &addresses) {
+        let mut statuses = match foreign::page_statuses(instance.pid, &addresses) {
             Ok(statuses) => statuses,
             Err(Refusal::Other(_)) => return Ok(()),
             Err(refusal) => return Err(not_permitted(refusal)),
         };
+        let hidden: Vec<usize> = (0..statuses.len()).filter(|index| is_hidden(statuses[*index])).collect();
+        let again: Vec<usize> = hidden.iter().map(|index| addresses[*index]).collect();
+        unhide(instance.pid, &again);
+        for (index, status) in hidden.iter().zip(foreign::page_statuses(instance.pid, &again).unwrap_or_default()) {
+            statuses[*index] = status;
+        }
         for ((number, address), status) in present.into_iter().zip(statuses) {
             if let Ok(node) = usize::try_from(status) {
                 units.insert(number, Unit { number, pid: instance.pid, address, node });
@@ -269,6 +275,21 @@ impl Piece {
         let window = SharedWindow::map(file, 0, size.next_multiple_of(page) as usize)
             .map_err(|error| InspectError::Refused(format!("mapping {}: {error}", self.name)))?;
         window.set_policy(mode, nodes).map_err(not_permitted)
+    }
+}
+
+/// Whether the kernel denied a page that is present: Linux 6.1 to 6.4 do so while the page is marked by automatic balancing
+/// (mm/gup.c, gup_can_follow_protnone), as ENOENT or EFAULT.
+pub(super) fn is_hidden(status: i32) -> bool {
+    matches!(status, foreign::STATUS_ABSENT | -14)
+}
+
+/// Takes that mark off pages, by reading a byte of each from outside: what the owner's next access would do.
+pub(super) fn unhide(pid: u32, addresses: &[usize]) {
+    let mut byte = [0u8];
+    for address in addresses {
+        // A page that went away meanwhile needs no mark taken off.
+        let _ = foreign::read_memory(pid, *address as u64, &mut byte);
     }
 }
 
