@@ -70,7 +70,7 @@ impl Session {
     pub(crate) fn build_index(&mut self, table: &Arc<Table>, index: &IndexDefinition) -> Result<PageNo> {
         let mut sorter = Sorter::new();
         let mut entry_key = Vec::new();
-        let mut scan = self.scan(table, KeyRange::all(), false)?;
+        let mut scan = self.scan(table, &KeyRange::all(), false)?;
         while let Some((row_key, row)) = scan.next(self)? {
             entry_key.clear();
             let mut has_null = false;
@@ -107,7 +107,7 @@ impl Session {
         let mut last = Vec::new();
         let mut out_of_order = Sorter::new();
         let mut entry_key = Vec::new();
-        let mut scan = self.scan(table, KeyRange::all(), false)?;
+        let mut scan = self.scan(table, &KeyRange::all(), false)?;
         // As long as the rows come in the new order they go straight into the new tree.
         let mut in_order = 0u64;
         let mut read = 0u64;
@@ -164,7 +164,7 @@ impl Session {
         let mut sorter = Sorter::new();
         sorter.entries.reserve(rows);
         let mut entry_key = Vec::new();
-        let mut scan = self.scan(table, KeyRange::all(), false)?;
+        let mut scan = self.scan(table, &KeyRange::all(), false)?;
         while let Some((_, row)) = scan.next(self)? {
             entry_key.clear();
             fresh.encode_key(row, &mut entry_key);

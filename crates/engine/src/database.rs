@@ -20,7 +20,7 @@ use homenode_platform::sync::Mutex;
 use homenode_platform::thread::JoinHandle;
 use homenode_pool::{PageNo, Pool, PoolConfig, Wal};
 use homenode_topology::Topology;
-use homenode_tree::Tree;
+use homenode_tree::{Cursor, Tree};
 use homenode_txn::{Manager, TableLock};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -72,6 +72,8 @@ impl Default for Options {
 pub(crate) struct Lane {
     pub undo: UndoLog,
     pub stats: LaneStats,
+    /// Left by ended scans.
+    pub spare_cursors: Mutex<Vec<Cursor>>,
 }
 
 /// A lane's own copy of the definitions, with the version that it was made of.
@@ -293,7 +295,10 @@ impl Database {
             topology,
             txns: Manager::new(options.lanes, options.sessions_max, recovered.next_seq, recovered.clock),
             lanes: (0..options.lanes)
-                .map(|_| CachePadded(Lane { undo: UndoLog::new(), stats: LaneStats::default() }))
+                .map(|_| {
+                    let spare_cursors = Mutex::default();
+                    CachePadded(Lane { undo: UndoLog::new(), stats: LaneStats::default(), spare_cursors })
+                })
                 .collect(),
             catalog: Catalog {
                 tree: catalog_tree,

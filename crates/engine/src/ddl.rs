@@ -744,7 +744,7 @@ impl Session {
     }
 
     fn is_empty(&mut self, table: &Arc<Table>) -> Result<bool> {
-        let mut scan = self.scan(table, KeyRange::all(), false)?;
+        let mut scan = self.scan(table, &KeyRange::all(), false)?;
         Ok(scan.next(self)?.is_none())
     }
 }

@@ -38,15 +38,10 @@ impl KeyRange {
             Bound::Excluded(upper) => key < &upper[..],
         }
     }
-
-    fn contains_lower(&self, key: &[u8]) -> bool {
-        match &self.lower {
-            Bound::Unbounded => true,
-            Bound::Included(lower) => key >= &lower[..],
-            Bound::Excluded(lower) => key > &lower[..],
-        }
-    }
 }
+
+/// Cursors that a lane keeps for its next scans: each has a page of memory.
+const SPARE_CURSORS: usize = 8;
 
 /// Slots of a leaf that are still to be looked at.
 struct Place {
@@ -57,58 +52,45 @@ struct Place {
 /// Walks the entries of a range of one tree, leaf by leaf, whoever wrote them.
 struct Walk {
     cursor: Cursor,
-    range: KeyRange,
     reverse: bool,
     place: Place,
     key: Vec<u8>,
-    done: bool,
 }
 
 impl Walk {
-    fn new(tree: &Tree, range: KeyRange, reverse: bool) -> Walk {
-        let mut cursor = tree.cursor();
-        let (bound, direction) =
-            if reverse { (&range.upper, Direction::Backward) } else { (&range.lower, Direction::Forward) };
-        cursor.seek(bound.as_ref().map(Vec::as_slice), direction);
-        Walk { cursor, range, reverse, place: Place { next: 0, end: 0 }, key: Vec::new(), done: false }
+    fn new(mut cursor: Cursor, range: &KeyRange, reverse: bool) -> Walk {
+        let lower = range.lower.as_ref().map(Vec::as_slice);
+        let upper = range.upper.as_ref().map(Vec::as_slice);
+        if reverse {
+            cursor.seek(upper, Direction::Backward);
+            cursor.stop_at(lower);
+        } else {
+            cursor.seek(lower, Direction::Forward);
+            cursor.stop_at(upper);
+        }
+        Walk { cursor, reverse, place: Place { next: 0, end: 0 }, key: Vec::new() }
     }
 
-    /// The next entry's slot in the cursor's leaf, with its key in `self.key`; None at the end of the range.
+    /// The next entry's slot in the cursor's leaf; None at the end of the range.
+    #[inline(always)]
     fn next(&mut self, tree: &Tree) -> Result<Option<usize>> {
-        loop {
-            if self.done {
-                return Ok(None);
-            }
-            if self.place.next == self.place.end {
-                match self.cursor.next_leaf(tree).sql()? {
-                    Some(leaf) => self.place = Place { next: leaf.slots().start, end: leaf.slots().end },
-                    None => self.done = true,
-                }
-                continue;
-            }
-            let slot = if self.reverse {
-                self.place.end -= 1;
-                self.place.end
-            } else {
-                self.place.next += 1;
-                self.place.next - 1
-            };
-            self.key.clear();
-            self.cursor.leaf().key(slot, &mut self.key);
-            let (begun, ended) = if self.reverse {
-                (self.range.contains_upper(&self.key), !self.range.contains_lower(&self.key))
-            } else {
-                (self.range.contains_lower(&self.key), !self.range.contains_upper(&self.key))
-            };
-            if ended {
-                self.done = true;
-            } else if begun {
-                return Ok(Some(slot));
+        while self.place.next == self.place.end {
+            match self.cursor.next_leaf(tree).sql()? {
+                Some(leaf) => self.place = Place { next: leaf.slots().start, end: leaf.slots().end },
+                None => return Ok(None),
             }
         }
+        Ok(Some(if self.reverse {
+            self.place.end -= 1;
+            self.place.end
+        } else {
+            self.place.next += 1;
+            self.place.next - 1
+        }))
     }
 
-    /// The next entry that `snapshot` sees: its key is in `self.key`, its value in the leaf (the slot is given) or in `older`.
+    /// The next entry that `snapshot` sees: its slot in the leaf, and whether its value is in `older` instead.
+    #[inline(always)]
     fn next_visible(
         &mut self,
         session: &mut Session,
@@ -124,18 +106,34 @@ impl Walk {
                 }
                 return Ok(Some(Visible::Leaf(slot)));
             }
-            older.clear();
-            older.extend_from_slice(self.cursor.leaf().value(slot));
-            let found = match session.resolve(header, snapshot, older)? {
-                Some(found) => found,
-                // The copy is older than a version chain that was recycled since: read the row as it is now.
-                None => session.read_version(tree, &self.key, snapshot, older)?,
-            };
-            if found {
-                return Ok(Some(Visible::Older));
+            if self.resolve(session, tree, slot, snapshot, older)? {
+                return Ok(Some(Visible::Older(slot)));
             }
         }
         Ok(None)
+    }
+
+    /// The version of an entry that `snapshot` sees, into `older`; false when there is none.
+    #[inline(never)]
+    fn resolve(
+        &mut self,
+        session: &mut Session,
+        tree: &Tree,
+        slot: usize,
+        snapshot: u64,
+        older: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let leaf = self.cursor.leaf();
+        older.clear();
+        older.extend_from_slice(leaf.value(slot));
+        match session.resolve(leaf.header(slot), snapshot, older)? {
+            Some(found) => Ok(found),
+            // The copy is older than a version chain that was recycled since: read the row as it is now.
+            None => {
+                leaf.key(slot, &mut self.key);
+                session.read_version(tree, &self.key, snapshot, older)
+            }
+        }
     }
 }
 
@@ -143,8 +141,8 @@ impl Walk {
 enum Visible {
     /// In this slot of the leaf.
     Leaf(usize),
-    /// In the buffer, made from older versions.
-    Older,
+    /// In the buffer, made from older versions of this slot's entry.
+    Older(usize),
 }
 
 /// The rows of a range that a snapshot sees, in key order.
@@ -158,16 +156,31 @@ pub struct Scan {
 }
 
 impl Scan {
+    /// The next row's bytes.
+    ///
+    /// # Errors
+    /// Those of reading pages.
+    #[inline]
+    pub fn next_row(&mut self, session: &mut Session) -> Result<Option<&[u8]>> {
+        let place = self.walk.next_visible(session, &self.table.tree, self.snapshot, &mut self.older)?;
+        Ok(place.map(|place| match place {
+            Visible::Leaf(slot) => self.walk.cursor.leaf().value(slot),
+            Visible::Older(_) => &self.older[..],
+        }))
+    }
+
     /// The next row: its key and its bytes.
     ///
     /// # Errors
     /// Those of reading pages.
     pub fn next(&mut self, session: &mut Session) -> Result<Option<(&[u8], &[u8])>> {
         let place = self.walk.next_visible(session, &self.table.tree, self.snapshot, &mut self.older)?;
-        Ok(place.map(|place| match place {
-            Visible::Leaf(slot) => (&self.walk.key[..], self.walk.cursor.leaf().value(slot)),
-            Visible::Older => (&self.walk.key[..], &self.older[..]),
-        }))
+        let Some(place) = place else { return Ok(None) };
+        let leaf = self.walk.cursor.leaf();
+        let (Visible::Leaf(slot) | Visible::Older(slot)) = place;
+        leaf.key(slot, &mut self.walk.key);
+        let row = if let Visible::Leaf(_) = place { leaf.value(slot) } else { &self.older[..] };
+        Ok(Some((&self.walk.key, row)))
     }
 }
 
@@ -192,7 +205,7 @@ impl IndexScan {
             let tree = &self.table.indexes[self.index].tree;
             match self.walk.next_visible(session, tree, self.snapshot, &mut self.row_key)? {
                 None => return Ok(None),
-                Some(Visible::Older) => {}
+                Some(Visible::Older(_)) => {}
                 Some(Visible::Leaf(slot)) => {
                     self.row_key.clear();
                     self.row_key.extend_from_slice(self.walk.cursor.leaf().value(slot));
@@ -240,11 +253,33 @@ impl Session {
     ///
     /// # Errors
     /// Those of waiting for the table.
-    pub fn scan(&mut self, table: &Arc<Table>, range: KeyRange, reverse: bool) -> Result<Scan> {
+    pub fn scan(&mut self, table: &Arc<Table>, range: &KeyRange, reverse: bool) -> Result<Scan> {
         self.use_table(table)?;
         let snapshot = self.snapshot();
-        self.note_range(&table.tree, &range);
-        Ok(Scan { walk: Walk::new(&table.tree, range, reverse), table: table.clone(), snapshot, older: Vec::new() })
+        self.note_range(&table.tree, range);
+        let walk = Walk::new(self.spare_cursor(&table.tree), range, reverse);
+        Ok(Scan { walk, table: table.clone(), snapshot, older: Vec::new() })
+    }
+
+    /// Takes back a scan's memory for the lane's next one. A scan that is just dropped frees it.
+    pub fn end_scan(&self, scan: Scan) {
+        self.keep_cursor(scan.walk.cursor);
+    }
+
+    /// As [`Session::end_scan`].
+    pub fn end_index_scan(&self, scan: IndexScan) {
+        self.keep_cursor(scan.walk.cursor);
+    }
+
+    fn spare_cursor(&self, tree: &Tree) -> Cursor {
+        self.db.lanes[self.lane].spare_cursors.lock().pop().unwrap_or_else(|| tree.cursor())
+    }
+
+    fn keep_cursor(&self, cursor: Cursor) {
+        let mut spare = self.db.lanes[self.lane].spare_cursors.lock();
+        if spare.len() < SPARE_CURSORS {
+            spare.push(cursor);
+        }
     }
 
     /// Reads the rows of a range of an index's keys, in their order or backwards.
@@ -255,7 +290,7 @@ impl Session {
         &mut self,
         table: &Arc<Table>,
         index: &Index,
-        range: KeyRange,
+        range: &KeyRange,
         reverse: bool,
     ) -> Result<IndexScan> {
         self.use_table(table)?;
@@ -268,9 +303,9 @@ impl Session {
         }
         let position = table.indexes.iter().position(|other| other.oid == index.oid);
         let position = position.ok_or_else(|| Error::internal("an index of another table"))?;
-        self.note_range(&index.tree, &range);
+        self.note_range(&index.tree, range);
         Ok(IndexScan {
-            walk: Walk::new(&index.tree, range, reverse),
+            walk: Walk::new(self.spare_cursor(&index.tree), range, reverse),
             table: table.clone(),
             index: position,
             snapshot,

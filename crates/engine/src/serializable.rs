@@ -13,6 +13,7 @@ use crate::undo;
 use homenode_pool::PageNo;
 use homenode_tree::{Header, Tree};
 use homenode_txn::{State, TxnId};
+use std::ops::Bound;
 
 /// Beyond this many ranges of one tree, the whole tree counts as read.
 const RANGES_MAX: usize = 4096;
@@ -69,16 +70,11 @@ impl Session {
     }
 
     fn check_range(&mut self, tree: &Tree, snapshot: u64, lower: &[u8], upper: Option<&[u8]>) -> Result<()> {
-        let mut key = Vec::new();
         let mut cursor = tree.cursor();
-        cursor.seek(std::ops::Bound::Included(lower), homenode_tree::Direction::Forward);
+        cursor.seek(Bound::Included(lower), homenode_tree::Direction::Forward);
+        cursor.stop_at(upper.map_or(Bound::Unbounded, Bound::Included));
         while let Some(leaf) = cursor.next_leaf(tree).sql()? {
             for slot in leaf.slots() {
-                key.clear();
-                leaf.key(slot, &mut key);
-                if upper.is_some_and(|upper| &key[..] > upper) {
-                    return Ok(());
-                }
                 if self.changed_since(leaf.header(slot), snapshot)? {
                     return Err(Error::new(
                         SqlState::SERIALIZATION_FAILURE,

@@ -55,7 +55,7 @@ fn check(db: &Database, model: &Model) {
     let mut by_k: Vec<_> = model.iter().map(|(id, (k, _))| (*k, *id)).collect();
     by_k.sort_unstable();
     let mut found = Vec::new();
-    let mut scan = session.index_scan(&table, &table.indexes[0], KeyRange::all(), false).unwrap();
+    let mut scan = session.index_scan(&table, &table.indexes[0], &KeyRange::all(), false).unwrap();
     while let Some((_, bytes)) = scan.next(&mut session).unwrap() {
         let (id, k, _) = decode(&table, bytes);
         found.push((k, id));

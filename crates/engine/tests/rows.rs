@@ -106,7 +106,7 @@ fn an_index_follows_its_table_and_is_built_over_rows_that_are_there() {
     let mut rows = Vec::new();
     session.begin(Isolation::ReadCommitted, false).unwrap();
     let range = KeyRange { lower: std::ops::Bound::Included(key(3)), upper: std::ops::Bound::Excluded(key(4)) };
-    let mut scan = session.index_scan(&table, &table.indexes[0], range, false).unwrap();
+    let mut scan = session.index_scan(&table, &table.indexes[0], &range, false).unwrap();
     while let Some((_, bytes)) = scan.next(&mut session).unwrap() {
         rows.push(decode(&table, bytes).0);
     }

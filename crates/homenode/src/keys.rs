@@ -156,7 +156,7 @@ impl Session {
     ) -> Result<()> {
         let range = KeyRange { lower: self.lower(table, lower)?, upper: self.upper(table, upper)? };
         self.statement(|session| {
-            let mut scan = session.inner.scan(table, range, false)?;
+            let mut scan = session.inner.scan(table, &range, false)?;
             let mut values = Vec::new();
             while let Some((_, row)) = scan.next(&mut session.inner)? {
                 values.clear();

@@ -468,8 +468,8 @@ impl Connection {
         let found = self.current(name);
         let prepared = self.guarded(found)?;
         wire::parameter_description(out.buffer(), &prepared.params);
-        match self.fields_of(&prepared) {
-            Some(fields) => wire::row_description(out.buffer(), &fields, &[]),
+        match self.description_of(&prepared) {
+            Some(description) => description.write(out.buffer(), &[]),
             None => wire::empty(out.buffer(), b'n'),
         }
         Ok(())
@@ -492,16 +492,16 @@ impl Connection {
         Ok(fresh)
     }
 
-    /// Result columns, those of EXECUTE and FETCH looked up.
-    fn fields_of(&self, prepared: &Prepared) -> Option<Vec<wire::Field>> {
+    /// The description of the result's columns, those of EXECUTE and FETCH looked up.
+    fn description_of<'a>(&'a self, prepared: &'a Prepared) -> Option<&'a wire::RowDescription> {
         match &prepared.compiled {
             Compiled::Utility(Utility::Execute { name, .. }) => {
-                self.statements.get(name).and_then(|other| other.fields.clone())
+                self.statements.get(name).and_then(|other| other.description.as_ref())
             }
             Compiled::Utility(Utility::Fetch { name, moving: false, .. }) => {
-                self.portals.get(name).and_then(|portal| portal.prepared.fields.clone())
+                self.portals.get(name).and_then(|portal| portal.prepared.description.as_ref())
             }
-            _ => prepared.fields.clone(),
+            _ => prepared.description.as_ref(),
         }
     }
 
@@ -592,9 +592,8 @@ impl Connection {
     /// 34000.
     pub fn describe_portal(&mut self, name: &str, out: &mut dyn Output) -> Result<()> {
         let Some(portal) = self.portals.get(name) else { return self.guarded(Err(no_portal(name))) };
-        let formats = portal.formats.clone();
-        match self.fields_of(&portal.prepared.clone()) {
-            Some(fields) => wire::row_description(out.buffer(), &fields, &formats),
+        match self.description_of(&portal.prepared) {
+            Some(description) => description.write(out.buffer(), &portal.formats),
             None => wire::empty(out.buffer(), b'n'),
         }
         Ok(())

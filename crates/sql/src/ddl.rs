@@ -521,7 +521,7 @@ fn alter_column(
 fn set_not_null(context: &mut Context, table: &Arc<Table>, place: usize) -> Result<()> {
     // The lock comes first, so that no NULL slips in after the look.
     context.session.lock_table(table)?;
-    let mut scan = context.session.scan(table, homenode_engine::KeyRange::all(), false)?;
+    let mut scan = context.session.scan(table, &homenode_engine::KeyRange::all(), false)?;
     while let Some((_, row)) = scan.next(&mut context.session)? {
         if table.layout.is_null(row, place) {
             let message =

@@ -8,7 +8,7 @@ use crate::parse::{self, Definition, Statement};
 use crate::plan::QueryPlan;
 use crate::point::{self, Point};
 use crate::utility::Utility;
-use crate::wire::Field;
+use crate::wire::{Field, RowDescription};
 use homenode_types::{ColumnType, Error, Result, Type};
 use sqlparser::ast;
 use std::sync::Arc;
@@ -25,6 +25,8 @@ pub(crate) struct Prepared {
     pub params: Vec<Type>,
     /// Result columns; `None` for statements without rows.
     pub fields: Option<Vec<Field>>,
+    /// The message that describes them.
+    pub description: Option<RowDescription>,
     /// How it runs.
     pub compiled: Compiled,
     /// The definitions it was planned for.
@@ -54,6 +56,7 @@ impl Prepared {
             declared: Vec::new(),
             params: Vec::new(),
             fields: None,
+            description: None,
             compiled: Compiled::Utility(checkpoint),
             version: 0,
         }
@@ -121,7 +124,8 @@ impl Prepared {
             Statement::Utility(utility) => (Compiled::Utility(utility.clone()), utility_fields(utility)),
         };
         let params = bind::parameter_types(&params);
-        Ok(Prepared { text, tree, declared: declared.to_vec(), params, fields, compiled, version })
+        let description = fields.as_deref().map(RowDescription::new);
+        Ok(Prepared { text, tree, declared: declared.to_vec(), params, fields, description, compiled, version })
     }
 
     /// An error of running it, its place counted from where the statement's text begins. Statements inside of others and

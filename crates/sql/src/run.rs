@@ -218,8 +218,8 @@ impl Connection {
         max_rows: u64,
         describe: bool,
     ) -> Result<Run> {
-        if describe && let Some(fields) = &portal.prepared.fields {
-            wire::row_description(out.buffer(), fields, &portal.formats);
+        if describe && let Some(description) = &portal.prepared.description {
+            description.write(out.buffer(), &portal.formats);
         }
         // Not even a count of references is written for what runs most often.
         if let Compiled::Point(point) = &portal.prepared.compiled {

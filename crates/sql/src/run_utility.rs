@@ -365,8 +365,11 @@ impl Connection {
         let mut portal = self.portals.take(name).ok_or_else(|| no_cursor(name))?;
         let prepared = portal.prepared.clone();
         let fields = prepared.fields.as_deref().unwrap_or(&[]);
-        if describe && !moving {
-            wire::row_description(out.buffer(), fields, formats);
+        if describe
+            && !moving
+            && let Some(description) = &prepared.description
+        {
+            description.write(out.buffer(), formats);
         }
         let mut count = 0;
         let most = match direction {

@@ -72,17 +72,61 @@ pub fn row_description(out: &mut Vec<u8>, fields: &[Field], formats: &[Format]) 
     let mark = start(out, b'T');
     out.extend_from_slice(&(fields.len() as i16).to_be_bytes());
     for (index, field) in fields.iter().enumerate() {
-        cstr(out, &field.name);
-        out.extend_from_slice(&field.table.to_be_bytes());
-        out.extend_from_slice(&field.attribute.to_be_bytes());
-        // An untyped literal in a select list is text to the client.
-        let ty = if field.ty.ty == Type::Unknown { Type::Text } else { field.ty.ty };
-        out.extend_from_slice(&ty.oid().to_be_bytes());
-        out.extend_from_slice(&ty.len().to_be_bytes());
-        out.extend_from_slice(&field.ty.typmod.to_be_bytes());
+        describe(out, field);
         out.extend_from_slice(&(format_of(formats, index) as i16).to_be_bytes());
     }
     finish(out, mark);
+}
+
+/// All of a field but its format.
+fn describe(out: &mut Vec<u8>, field: &Field) {
+    cstr(out, &field.name);
+    out.extend_from_slice(&field.table.to_be_bytes());
+    out.extend_from_slice(&field.attribute.to_be_bytes());
+    // An untyped literal in a select list is text to the client.
+    let ty = if field.ty.ty == Type::Unknown { Type::Text } else { field.ty.ty };
+    out.extend_from_slice(&ty.oid().to_be_bytes());
+    out.extend_from_slice(&ty.len().to_be_bytes());
+    out.extend_from_slice(&field.ty.typmod.to_be_bytes());
+}
+
+/// A RowDescription that is made once and sent often: between executions only the formats differ.
+#[derive(Debug)]
+pub struct RowDescription {
+    /// The message with all columns as text.
+    message: Vec<u8>,
+    /// Where in it the columns' formats are.
+    formats_at: Vec<usize>,
+}
+
+impl RowDescription {
+    /// The description of these columns.
+    pub fn new(fields: &[Field]) -> RowDescription {
+        let mut message = Vec::new();
+        row_description(&mut message, fields, &[]);
+        let mut formats_at = Vec::with_capacity(fields.len());
+        let mut at = 1 + 4 + 2;
+        let mut column = Vec::new();
+        for field in fields {
+            column.clear();
+            describe(&mut column, field);
+            at += column.len();
+            formats_at.push(at);
+            at += 2;
+        }
+        RowDescription { message, formats_at }
+    }
+
+    /// Appends the message; `formats` as for [`row_description`].
+    pub fn write(&self, out: &mut Vec<u8>, formats: &[Format]) {
+        let start = out.len();
+        out.extend_from_slice(&self.message);
+        if formats.contains(&Format::Binary) {
+            for (index, &at) in self.formats_at.iter().enumerate() {
+                out[start + at..start + at + 2].copy_from_slice(&(format_of(formats, index) as i16).to_be_bytes());
+            }
+        }
+    }
 }
 
 /// The format (or its code) of column `index` under Bind's rule: none stands for text, one is for all columns.
@@ -240,6 +284,21 @@ mod tests {
         let mut out = Vec::new();
         command_complete_rows(&mut out, "SELECT", 120);
         assert_eq!(out, b"C\0\0\0\x0fSELECT 120\0");
+    }
+
+    #[test]
+    fn a_kept_description_is_the_one_made_anew() {
+        let fields = [
+            Field { name: "a".into(), ty: ColumnType::new(Type::Int4), table: 7, attribute: 1 },
+            Field::computed("second", ColumnType::new(Type::Text)),
+        ];
+        let kept = RowDescription::new(&fields);
+        for formats in [&[][..], &[Format::Binary], &[Format::Text, Format::Binary]] {
+            let (mut made, mut sent) = (vec![b'1'], vec![b'1']);
+            row_description(&mut made, &fields, formats);
+            kept.write(&mut sent, formats);
+            assert_eq!(made, sent, "{formats:?}");
+        }
     }
 
     #[test]

@@ -157,7 +157,7 @@ fn conflicting_key(
     let mut above = bytes.clone();
     key::successor(&mut above);
     let range = KeyRange { lower: Bound::Included(bytes), upper: Bound::Excluded(above) };
-    let mut scan = context.session.index_scan(table, &table.indexes[index], range, false)?;
+    let mut scan = context.session.index_scan(table, &table.indexes[index], &range, false)?;
     Ok(scan.next(&mut context.session)?.map(|(key, _)| key.to_vec()))
 }
 

@@ -7,10 +7,14 @@
 
 use std::ops::{Bound, Range};
 
-use homenode_pool::{PAGE_BYTES, PageRef};
+use homenode_pool::PAGE_BYTES;
 
+use crate::bytes::Bytes;
 use crate::descend::{Below, Last, To};
-use crate::layout::{Header, LEAF_FIXED, OFF_SLOTS, SLOT_BYTES, View, value_at};
+use crate::layout::{
+    Header, LEAF_FIXED, NO_UPPER, OFF_LOWER, OFF_LOWER_LEN, OFF_PREFIX, OFF_PREFIX_LEN, OFF_SLOTS, OFF_UPPER,
+    OFF_UPPER_LEN, SLOT_BYTES, View, align8, value_at,
+};
 use crate::{Tree, TreeError};
 
 /// Which way a cursor goes.
@@ -23,11 +27,12 @@ pub enum Direction {
 }
 
 /// Where the next leaf is.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// The leaf with this key; keys below it have been shown or were not asked for.
-    From(Vec<u8>),
-    /// The leaf with the largest keys below this one.
-    Below(Vec<u8>),
+    /// The leaf with the key; keys below it have been shown or were not asked for.
+    From,
+    /// The leaf with the largest keys below the key.
+    Below,
     Last,
     End,
 }
@@ -35,53 +40,87 @@ enum Next {
 /// A position in a tree.
 pub struct Cursor {
     next: Next,
+    /// The key that `next` speaks of.
+    key: Vec<u8>,
+    /// Forward: the first key that is not wanted any more; backward: the last one that is.
+    stop: Option<Vec<u8>>,
     leaf: LeafCopy,
+}
+
+/// Makes `out` the bound as a place between keys: all keys below it lie before the place. None: there is no bound.
+fn place(bound: Bound<&[u8]>, before: bool, out: &mut Vec<u8>) -> Option<()> {
+    let (Bound::Included(key) | Bound::Excluded(key)) = bound else { return None };
+    out.clear();
+    out.extend_from_slice(key);
+    if matches!(bound, Bound::Included(_)) != before {
+        // The first key above k is k and a zero byte.
+        out.push(0);
+    }
+    Some(())
 }
 
 impl Cursor {
     pub(crate) fn new() -> Cursor {
-        Cursor { next: Next::From(Vec::new()), leaf: LeafCopy::new() }
+        Cursor { next: Next::From, key: Vec::new(), stop: None, leaf: LeafCopy::new() }
     }
 
     /// Positions the cursor: forward at the first key within `bound`, backward at the last one.
     pub fn seek(&mut self, bound: Bound<&[u8]>, direction: Direction) {
-        // The first key above k is k and a zero byte.
-        let after = |key: &[u8]| [key, &[0]].concat();
-        self.next = match (direction, bound) {
-            (Direction::Forward, Bound::Included(key)) => Next::From(key.to_vec()),
-            (Direction::Forward, Bound::Excluded(key)) => Next::From(after(key)),
-            (Direction::Forward, Bound::Unbounded) => Next::From(Vec::new()),
-            (Direction::Backward, Bound::Included(key)) => Next::Below(after(key)),
-            (Direction::Backward, Bound::Excluded(key)) => Next::Below(key.to_vec()),
-            (Direction::Backward, Bound::Unbounded) => Next::Last,
+        let bounded = place(bound, direction == Direction::Forward, &mut self.key).is_some();
+        self.next = match direction {
+            Direction::Forward if !bounded => {
+                self.key.clear();
+                Next::From
+            }
+            Direction::Forward => Next::From,
+            Direction::Backward if bounded => Next::Below,
+            Direction::Backward => Next::Last,
         };
+        self.stop = None;
     }
 
-    /// The next leaf's copy, with [`LeafCopy::slots`] limited to keys within the bound and not
+    /// Ends the cursor, which was just positioned, at the other end of a range: leaves beyond are not visited, slots beyond not
+    /// shown, and of a leaf only what lies within is copied.
+    pub fn stop_at(&mut self, bound: Bound<&[u8]>) {
+        let mut stop = self.stop.take().unwrap_or_default();
+        let forward = self.next == Next::From;
+        self.stop = place(bound, !forward, &mut stop).map(|()| stop);
+    }
+
+    /// The next leaf's copy, with [`LeafCopy::slots`] limited to keys within the bounds and not
     /// shown before (there may be none). None at the end.
     ///
     /// # Errors
     /// If a page cannot be read. The cursor stays where it is.
     pub fn next_leaf(&mut self, tree: &Tree) -> Result<Option<&LeafCopy>, TreeError> {
-        let leaf = &mut self.leaf;
-        let copy = |page: &PageRef<'_>| leaf.copy_from(page);
-        match &self.next {
-            Next::From(key) => tree.read_page(To(key), 0, copy)?,
-            Next::Below(key) => tree.read_page(Below(key), 0, copy)?,
-            Next::Last => tree.read_page(Last, 0, copy)?,
+        let Cursor { next, key, stop, leaf } = self;
+        let stop = stop.as_deref();
+        match *next {
+            Next::From => tree.read_page(To(key), 0, |page| leaf.copy_from(page, Some(key), stop))?,
+            Next::Below => tree.read_page(Below(key), 0, |page| leaf.copy_from(page, stop, Some(key)))?,
+            Next::Last => tree.read_page(Last, 0, |page| leaf.copy_from(page, stop, None))?,
             Next::End => return Ok(None),
         }
-        self.leaf.limit(&self.next);
-        let view = View(self.leaf.bytes());
-        self.next = match &self.next {
-            Next::From(_) => view.upper().map_or(Next::End, |upper| Next::From(upper.to_vec())),
-            _ if view.lower().is_empty() => Next::End,
-            _ => Next::Below(view.lower().to_vec()),
+        leaf.finish();
+        let view = View(leaf.bytes());
+        let following = match *next {
+            Next::From => view.upper().filter(|upper| stop.is_none_or(|stop| *upper < stop)),
+            _ => Some(view.lower()).filter(|lower| !lower.is_empty() && stop.is_none_or(|stop| *lower > stop)),
         };
-        Ok(Some(&self.leaf))
+        *next = match (following, *next) {
+            (None, _) => Next::End,
+            (Some(_), Next::From) => Next::From,
+            (Some(_), _) => Next::Below,
+        };
+        if let Some(following) = following {
+            key.clear();
+            key.extend_from_slice(following);
+        }
+        Ok(Some(leaf))
     }
 
     /// The leaf that [`next_leaf`](Self::next_leaf) returned last.
+    #[inline(always)]
     pub fn leaf(&self) -> &LeafCopy {
         &self.leaf
     }
@@ -91,7 +130,7 @@ impl Cursor {
 #[repr(align(64))]
 struct Buffer([u8; PAGE_BYTES]);
 
-/// A leaf's content at one moment, in private memory.
+/// A part of a leaf's content at one moment, in private memory.
 pub struct LeafCopy {
     page: Box<Buffer>,
     slots: Range<usize>,
@@ -107,36 +146,60 @@ impl LeafCopy {
         &self.page.0
     }
 
-    /// Copies header, slots and entries, not the free space between; what is copied may be torn.
-    fn copy_from<P: crate::bytes::Bytes + ?Sized>(&mut self, page: &P) {
+    /// Copies header, fences, and slots and entries of the keys between `low` and `high` (None: all there are on that side).
+    /// What is copied may be torn.
+    fn copy_from<P: Bytes + ?Sized>(&mut self, page: &P, low: Option<&[u8]>, high: Option<&[u8]>) {
         let view = View(page);
-        let slots_end = OFF_SLOTS + SLOT_BYTES * view.count();
-        let heap = view.heap_start().max(slots_end);
-        page.copy_to(0, &mut self.page.0[..slots_end]);
-        page.copy_to(heap, &mut self.page.0[heap..]);
-    }
-
-    /// Limits the slots to what `next` asked for. The copy is validated by now.
-    fn limit(&mut self, next: &Next) {
-        let view = View(&self.page.0[..]);
-        let first_from = |key: &Vec<u8>| match view.find(key) {
+        let count = view.count();
+        let position = |key: &[u8]| match view.find(key) {
             Ok(slot) | Err(slot) => slot,
         };
-        self.slots = match next {
-            Next::From(key) => first_from(key)..view.count(),
-            Next::Below(key) => 0..first_from(key),
-            Next::Last | Next::End => 0..view.count(),
-        };
+        let end = high.map_or(count, position);
+        let start = low.map_or(0, position).min(end);
+        self.slots = start..end;
+        let out = &mut self.page.0;
+        page.copy_to(0, &mut out[..OFF_SLOTS]);
+        let slots = OFF_SLOTS + SLOT_BYTES * start..OFF_SLOTS + SLOT_BYTES * end;
+        page.copy_to(slots.start, &mut out[slots]);
+        // Entries were put in from the page's end downwards, most of them in key order: those of a range lie together.
+        let (mut first, mut last, mut last_slot) = (PAGE_BYTES, 0, start);
+        for slot in start..end {
+            let off = view.slot(slot).off();
+            first = first.min(off);
+            if off >= last {
+                (last, last_slot) = (off, slot);
+            }
+        }
+        if first < PAGE_BYTES {
+            let (value, len) = view.value_range(last_slot);
+            let end = align8(value + len).min(PAGE_BYTES);
+            if first < end {
+                page.copy_to(first, &mut out[first..end]);
+            }
+        }
+        for (off, len) in [(OFF_PREFIX, OFF_PREFIX_LEN), (OFF_LOWER, OFF_LOWER_LEN), (OFF_UPPER, OFF_UPPER_LEN)] {
+            let len = page.u16(len);
+            let off = usize::from(page.u16(off)).min(PAGE_BYTES);
+            let end = (off + usize::from(len)).min(PAGE_BYTES);
+            if len != NO_UPPER {
+                page.copy_to(off, &mut out[off..end]);
+            }
+        }
+    }
+
+    /// The copy is validated by now.
+    fn finish(&mut self) {
         self.prefix.clear();
-        self.prefix.extend_from_slice(view.prefix());
+        self.prefix.extend_from_slice(View(&self.page.0[..]).prefix());
     }
 
     /// The slots to look at.
+    #[inline(always)]
     pub fn slots(&self) -> Range<usize> {
         self.slots.clone()
     }
 
-    /// Number of entries in the leaf, also those outside [`slots`](Self::slots).
+    /// Number of entries in the leaf, also those outside [`slots`](Self::slots), which are not copied.
     pub fn count(&self) -> usize {
         View(self.bytes()).count()
     }

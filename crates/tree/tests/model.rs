@@ -72,34 +72,38 @@ fn store(fixture: &Fixture, model: &mut Model, key: Vec<u8>, len: usize, writer:
 }
 
 fn check_range(fixture: &Fixture, model: &Model, bound: &[u8], forward: bool) {
-    let mut cursor = fixture.tree.cursor();
-    let direction = if forward { Direction::Forward } else { Direction::Backward };
-    for (bound, want) in [(Bound::Included(bound), model.contains_key(bound)), (Bound::Excluded(bound), false)] {
-        cursor.seek(bound, direction);
-        let mut keys = Vec::new();
-        while let Some(leaf) = cursor.next_leaf(&fixture.tree).unwrap() {
-            let mut part: Vec<_> = leaf.slots().map(|s| [leaf.key_parts(s).0, leaf.key_parts(s).1].concat()).collect();
-            if !forward {
-                part.reverse();
-            }
-            keys.extend(part);
-        }
-        let range = |b: Bound<&[u8]>| {
-            let keys = if forward {
-                model.range::<[u8], _>((b, Bound::Unbounded))
-            } else {
-                model.range::<[u8], _>((Bound::Unbounded, b))
-            };
-            let mut keys: Vec<_> = keys.map(|(k, _)| k.clone()).collect();
-            if !forward {
-                keys.reverse();
-            }
-            keys
-        };
-        let (Bound::Included(k) | Bound::Excluded(k)) = bound else { unreachable!() };
-        assert!(keys == range(bound), "range from {k:?} forward {forward}");
-        assert_eq!(keys.iter().any(|key| key == k), want);
+    let far = model.keys().nth(bound.len() * 7 % model.len().max(1)).cloned().unwrap_or_default();
+    for (near, want) in [(Bound::Included(bound), model.contains_key(bound)), (Bound::Excluded(bound), false)] {
+        let keys = check_ends(fixture, model, near, Bound::Unbounded, forward);
+        assert_eq!(keys.iter().any(|key| key == bound), want);
+        check_ends(fixture, model, near, Bound::Included(&far), forward);
+        check_ends(fixture, model, near, Bound::Excluded(&far), forward);
     }
+}
+
+/// Compares a cursor from one end to the other with the model; gives its keys.
+fn check_ends(fixture: &Fixture, model: &Model, near: Bound<&[u8]>, far: Bound<&[u8]>, forward: bool) -> Vec<Vec<u8>> {
+    let mut cursor = fixture.tree.cursor();
+    cursor.seek(near, if forward { Direction::Forward } else { Direction::Backward });
+    cursor.stop_at(far);
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    while let Some(leaf) = cursor.next_leaf(&fixture.tree).unwrap() {
+        let mut slots: Vec<usize> = leaf.slots().collect();
+        if !forward {
+            slots.reverse();
+        }
+        keys.extend(slots.iter().map(|s| [leaf.key_parts(*s).0, leaf.key_parts(*s).1].concat()));
+        values.extend(slots.iter().map(|s| (leaf.header(*s).writer, leaf.value(*s).to_vec())));
+    }
+    let (low, high) = if forward { (near, far) } else { (far, near) };
+    let inside = |key: &[u8]| std::ops::RangeBounds::<[u8]>::contains(&(low, high), key);
+    let mut wanted: Vec<_> = model.iter().filter(|(key, _)| inside(key)).collect();
+    if !forward {
+        wanted.reverse();
+    }
+    assert!(keys.iter().eq(wanted.iter().map(|(key, _)| *key)), "keys from {near:?} to {far:?} forward {forward}");
+    assert!(values.iter().eq(wanted.iter().map(|(_, value)| *value)), "values from {near:?} to {far:?}");
+    keys
 }
 
 fn run(steps: Vec<Step>) {

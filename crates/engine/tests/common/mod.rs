@@ -140,7 +140,7 @@ pub fn decode(table: &Table, bytes: &[u8]) -> (i32, i32, String) {
 /// All rows in key order.
 pub fn all(session: &mut Session, table: &Arc<Table>) -> Vec<(i32, i32, String)> {
     let mut rows = Vec::new();
-    let mut scan = session.scan(table, homenode_engine::KeyRange::all(), false).unwrap();
+    let mut scan = session.scan(table, &homenode_engine::KeyRange::all(), false).unwrap();
     while let Some((_, bytes)) = scan.next(session).unwrap() {
         rows.push(decode(table, bytes));
     }

@@ -164,7 +164,7 @@ fn rows(session: &mut Session, name: &str) -> Vec<(i64, i64)> {
     let table = table(session, name);
     session.begin(Isolation::RepeatableRead, true).expect("no transaction is open");
     let mut found = Vec::new();
-    let mut scan = session.scan(&table, KeyRange::all(), false).expect("no fault is asked for");
+    let mut scan = session.scan(&table, &KeyRange::all(), false).expect("no fault is asked for");
     while let Some((_, row)) = scan.next(session).expect("no fault is asked for") {
         let mut values = Vec::new();
         table.layout.decode(row, &mut values);

@@ -136,13 +136,17 @@ pub(crate) fn all_hold(conditions: &[Expr], row: &dyn RowSource, params: &[Value
     Ok(true)
 }
 
-/// Puts a borrowed value into a register; a text register keeps its memory.
+/// Puts a borrowed value into a register; a register of text or bytes keeps its memory.
 #[inline]
 pub(crate) fn assign(register: &mut Value, value: ValueRef<'_>) {
     match (register, value) {
         (Value::Text(old), ValueRef::Text(new)) => {
             old.clear();
             old.push_str(new);
+        }
+        (Value::Bytea(old), ValueRef::Bytea(new)) => {
+            old.clear();
+            old.extend_from_slice(new);
         }
         (register, value) => *register = value.to_owned(),
     }

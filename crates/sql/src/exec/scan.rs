@@ -60,7 +60,7 @@ impl ScanRows {
         ScanRows { plan, state: State::Closed, ranges: Vec::new(), key: Vec::new(), bytes: Vec::new(), unchecked: 0 }
     }
 
-    fn open_range(&mut self, env: &mut Env<'_>, index: Option<usize>, range: KeyRange, reverse: bool) -> Result<()> {
+    fn open_range(&mut self, env: &mut Env<'_>, index: Option<usize>, range: &KeyRange, reverse: bool) -> Result<()> {
         let session = &mut context(env).session;
         self.state = match index {
             None => State::Table(session.scan(&self.plan.table, range, reverse)?),
@@ -96,56 +96,59 @@ impl ScanRows {
         Ok(())
     }
 
-    /// Goes to the next row that is stored under the access path; false at the end.
-    fn advance(&mut self, env: &mut Env<'_>) -> Result<bool> {
-        loop {
-            let session = &mut context(env).session;
-            let found = match &mut self.state {
-                State::Closed => return Ok(false),
-                State::One => {
-                    self.state = State::Closed;
-                    return Ok(true);
-                }
-                State::Table(scan) => {
-                    scan.next(session)?.map(|(key, row)| copy(&mut self.key, &mut self.bytes, key, row))
-                }
-                State::Index(scan) => {
-                    scan.next(session)?.map(|(key, row)| copy(&mut self.key, &mut self.bytes, key, row))
-                }
-                State::Between => None,
-            };
-            if found.is_some() {
-                return Ok(true);
-            }
-            let Access::List { index, .. } = &self.plan.access else { return Ok(false) };
-            let index = *index;
-            match self.ranges.pop() {
-                Some(range) => self.open_range(env, index, range, false)?,
-                None => {
-                    self.state = State::Closed;
-                    return Ok(false);
-                }
-            }
+    /// Ends the open scan; its memory serves the session's next one.
+    fn close(&mut self, env: &mut Env<'_>) {
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Table(scan) => context(env).session.end_scan(scan),
+            State::Index(scan) => context(env).session.end_index_scan(scan),
+            State::Closed | State::One | State::Between => {}
         }
     }
-}
 
-fn copy(key_buffer: &mut Vec<u8>, row_buffer: &mut Vec<u8>, key: &[u8], row: &[u8]) {
-    key_buffer.clear();
-    key_buffer.extend_from_slice(key);
-    row_buffer.clear();
-    row_buffer.extend_from_slice(row);
+    /// The next row of the open range into the registers, if the conditions hold; None at the range's end.
+    fn advance(&mut self, env: &mut Env<'_>, params: &[Value], row: &mut [Value]) -> Result<Option<bool>> {
+        let plan = &*self.plan;
+        let session = &mut context(env).session;
+        let (key, bytes) = match &mut self.state {
+            State::Closed | State::Between => return Ok(None),
+            State::One => {
+                self.state = State::Closed;
+                (&self.key[..], &self.bytes[..])
+            }
+            State::Table(scan) if plan.key_register.is_none() => match scan.next_row(session)? {
+                Some(bytes) => (&[][..], bytes),
+                None => return Ok(None),
+            },
+            State::Table(scan) => match scan.next(session)? {
+                Some(found) => found,
+                None => return Ok(None),
+            },
+            State::Index(scan) => match scan.next(session)? {
+                Some(found) => found,
+                None => return Ok(None),
+            },
+        };
+        if !plan.filter.is_empty() {
+            let raw = RawRow { layout: &plan.table.layout, bytes, base: plan.base, registers: row };
+            if !all_hold(&plan.filter, &raw, params, env)? {
+                return Ok(Some(false));
+            }
+        }
+        load(plan, bytes, row);
+        if let Some(register) = plan.key_register {
+            assign(&mut row[register], ValueRef::Bytea(key));
+        }
+        Ok(Some(true))
+    }
 }
 
 impl Operator for ScanRows {
     fn open(&mut self, env: &mut Env<'_>, params: &[Value], row: &mut [Value]) -> Result<()> {
         let plan = self.plan.clone();
         self.ranges.clear();
-        self.state = State::Closed;
+        self.close(env);
         match &plan.access {
-            Access::Full { reverse } => {
-                self.open_range(env, None, KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded }, *reverse)
-            }
+            Access::Full { reverse } => self.open_range(env, None, &KeyRange::all(), *reverse),
             Access::Point { index, keys } => {
                 self.key.clear();
                 if !point_key(&plan.table, *index, keys, row, params, env, &mut self.key)? {
@@ -160,13 +163,13 @@ impl Operator for ScanRows {
                     }
                     Some(_) => {
                         let range = prefix_range(std::mem::take(&mut self.key));
-                        self.open_range(env, *index, range, false)
+                        self.open_range(env, *index, &range, false)
                     }
                 }
             }
             Access::Range { index, equal, lower, upper, reverse } => {
                 match key_range(&plan.table, *index, equal, lower.as_ref(), upper.as_ref(), row, params, env)? {
-                    Some(range) => self.open_range(env, *index, range, *reverse),
+                    Some(range) => self.open_range(env, *index, &range, *reverse),
                     None => Ok(()),
                 }
             }
@@ -175,26 +178,23 @@ impl Operator for ScanRows {
     }
 
     fn next(&mut self, env: &mut Env<'_>, params: &[Value], row: &mut [Value]) -> Result<bool> {
-        while self.advance(env)? {
+        loop {
             self.unchecked += 1;
             if self.unchecked >= ROWS_PER_CHECK {
                 self.unchecked = 0;
                 context(env).check_interrupt()?;
             }
-            let plan = &*self.plan;
-            if !plan.filter.is_empty() {
-                let raw = RawRow { layout: &plan.table.layout, bytes: &self.bytes, base: plan.base, registers: row };
-                if !all_hold(&plan.filter, &raw, params, env)? {
-                    continue;
-                }
+            match self.advance(env, params, row)? {
+                Some(true) => return Ok(true),
+                Some(false) => continue,
+                None => {}
             }
-            load(plan, &self.bytes, row);
-            if let Some(register) = plan.key_register {
-                row[register] = Value::Bytea(self.key.clone());
-            }
-            return Ok(true);
+            self.close(env);
+            let Access::List { index, .. } = &self.plan.access else { return Ok(false) };
+            let index = *index;
+            let Some(range) = self.ranges.pop() else { return Ok(false) };
+            self.open_range(env, index, &range, false)?;
         }
-        Ok(false)
     }
 }
 
