@@ -167,7 +167,7 @@ impl Connection {
         };
         self.context.session.start_statement();
         let count = match &prepared.compiled {
-            Compiled::Query(_) | Compiled::Point(_) => {
+            Compiled::Query(_) | Compiled::Point(_) | Compiled::Range(_) => {
                 portal.rows(&mut self.context, 0, &mut |env, output, row, params| {
                     let values = output.iter().map(|value| value.eval(&Registers(row), params, env));
                     rows.push(values.collect::<Result<Vec<_>>>()?);

@@ -3,6 +3,7 @@
 use crate::catalog;
 use crate::exec::Kept;
 use crate::expr::{Env, Host};
+use crate::range_query::Sorted;
 use crate::settings::Settings;
 use crate::virtual_table::VirtualTable;
 use homenode_engine::{Database, Definitions, Isolation, Session};
@@ -44,6 +45,8 @@ pub(crate) struct Context {
     pub(crate) deadline_ns: Option<u64>,
     /// Key and row buffers of point queries.
     pub(crate) buffers: (Vec<u8>, Vec<Vec<u8>>),
+    /// Memory of sorted range queries.
+    pub(crate) sorted: Sorted,
 }
 
 impl std::ops::Deref for Context {
@@ -73,6 +76,7 @@ impl Context {
             transaction_us: 0,
             deadline_ns: None,
             buffers: (Vec::new(), Vec::new()),
+            sorted: Sorted::default(),
         }
     }
 

@@ -40,6 +40,7 @@ impl Connection {
         let shown = match &prepared.compiled {
             Compiled::Query(plan) => show(&plan.input),
             Compiled::Point(point) => show(&point.plan.input),
+            Compiled::Range(range) => show(&range.plan.input),
             Compiled::Insert(plan) => Shown {
                 title: format!("Insert on {}", plan.table.name),
                 rows: 0.0,

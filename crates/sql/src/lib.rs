@@ -7,7 +7,7 @@
 //! | `lexer`, `lift`, `parse`, `utility` | What does the text say? |
 //! | `bind`, `expr` | What do the names and operators mean? |
 //! | `planner`, `plan` | In which order, by which paths? |
-//! | `exec`, `point`, `parallel`, `write` | How do rows flow? |
+//! | `exec`, `point`, `range_query`, `parallel`, `write` | How do rows flow? |
 //! | `connection`, `run`, `transaction`, `copy`, `ddl` | What does a client's message do? |
 //! | `catalog` | What do the system tables say? |
 #![warn(missing_docs)]
@@ -24,6 +24,7 @@ mod explain;
 pub mod expr;
 pub mod lexer;
 mod lift;
+mod output;
 mod parallel;
 mod parse;
 mod plan;
@@ -31,9 +32,12 @@ mod planner;
 mod point;
 mod portals;
 mod prepared;
+mod range_query;
 mod run;
 mod run_utility;
 pub mod settings;
+mod sort_keys;
+mod tally;
 mod transaction;
 mod utility;
 mod virtual_table;

@@ -6,10 +6,10 @@
 use crate::context::Context;
 use crate::exec::{all_hold, encode_equal};
 use crate::expr::{Env, Expr, RowSource};
+use crate::output::{Output, Stored, StoredRows, stored_row};
 use crate::plan::{Access, JoinKind, Plan, QueryPlan, ScanPlan};
-use crate::run::data_row;
 use crate::wire::{Field, Format};
-use homenode_types::{Result, Value, ValueRef};
+use homenode_types::{Result, RowLayout, Value, ValueRef};
 use std::sync::Arc;
 
 /// One table of a point query.
@@ -22,7 +22,7 @@ struct Step {
 /// A compiled point query.
 pub(crate) struct Point {
     steps: Vec<Step>,
-    output: Vec<Expr>,
+    output: Vec<Output>,
     /// The same query for operators (cursors, EXPLAIN).
     pub plan: Arc<QueryPlan>,
     /// A READ COMMITTED statement that reads one row needs no snapshot.
@@ -42,7 +42,8 @@ pub(crate) fn of_query(plan: &Arc<QueryPlan>) -> Option<Point> {
     if steps.len() > MAX_STEPS || !all_plain {
         return None;
     }
-    Some(Point { single: steps.len() == 1, steps, output: plan.output.clone(), plan: plan.clone() })
+    let output = plan.output.iter().map(|expr| output(&steps, expr)).collect();
+    Some(Point { single: steps.len() == 1, steps, output, plan: plan.clone() })
 }
 
 fn collect(plan: &Plan, steps: &mut Vec<Step>) -> Option<()> {
@@ -64,6 +65,17 @@ fn collect(plan: &Plan, steps: &mut Vec<Step>) -> Option<()> {
     }
 }
 
+fn output(steps: &[Step], expr: &Expr) -> Output {
+    let stored = match expr {
+        Expr::Column(register) => steps.iter().enumerate().find_map(|(table, step)| {
+            let column = register.checked_sub(step.scan.base).filter(|column| *column < step.width)?;
+            Stored::new(&step.scan.table.layout, table, column)
+        }),
+        _ => None,
+    };
+    stored.map_or_else(|| Output::Computed(expr.clone()), Output::Stored)
+}
+
 /// The encoded rows of the tables so far, seen as registers.
 struct Rows<'a> {
     steps: &'a [Step],
@@ -80,6 +92,13 @@ impl RowSource for Rows<'_> {
             }
         }
         ValueRef::Null
+    }
+}
+
+impl StoredRows for Rows<'_> {
+    #[inline]
+    fn stored(&self, table: usize) -> (&RowLayout, &[u8]) {
+        (&self.steps[table].scan.table.layout, &self.bytes[table])
     }
 }
 
@@ -100,7 +119,7 @@ impl Point {
         let result = match found {
             Ok(true) => {
                 let source = Rows { steps: &self.steps, bytes: &rows };
-                data_row(out, fields, formats, &self.output, &source, params, &mut context.env()).map(|()| 1)
+                stored_row(out, fields, formats, &self.output, &source, params, &mut context.env()).map(|()| 1)
             }
             Ok(false) => Ok(0),
             Err(error) => Err(error),

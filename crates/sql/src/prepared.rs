@@ -7,6 +7,7 @@ use crate::lexer::Token;
 use crate::parse::{self, Definition, Statement};
 use crate::plan::QueryPlan;
 use crate::point::{self, Point};
+use crate::range_query::{self, RangeQuery};
 use crate::utility::Utility;
 use crate::wire::{Field, RowDescription};
 use homenode_types::{ColumnType, Error, Result, Type};
@@ -39,6 +40,8 @@ pub(crate) enum Compiled {
     Query(Arc<QueryPlan>),
     /// A query or write of single rows by key, without operators.
     Point(Box<Point>),
+    /// A query over a range of one table, without operators.
+    Range(Box<RangeQuery>),
     Insert(Box<InsertPlan>),
     Update(Box<UpdatePlan>),
     Delete(Box<DeletePlan>),
@@ -99,9 +102,10 @@ impl Prepared {
             Statement::Query(query) => {
                 let (plan, _) = binder.query(query, None, &mut params, false)?;
                 let fields = plan.fields.clone();
-                let compiled = match point::of_query(&plan) {
-                    Some(point) => Compiled::Point(Box::new(point)),
-                    None => Compiled::Query(plan),
+                let compiled = match (point::of_query(&plan), range_query::of_query(&plan)) {
+                    (Some(point), _) => Compiled::Point(Box::new(point)),
+                    (None, Some(range)) => Compiled::Range(Box::new(range)),
+                    (None, None) => Compiled::Query(plan),
                 };
                 (compiled, Some(fields))
             }
@@ -158,6 +162,7 @@ impl Prepared {
         match &self.compiled {
             Compiled::Query(plan) => Some(plan),
             Compiled::Point(point) => Some(&point.plan),
+            Compiled::Range(range) => Some(&range.plan),
             _ => None,
         }
     }

@@ -4,11 +4,12 @@ use crate::connection::{Connection, Output};
 use crate::context::{Context, Scratch};
 use crate::copy::CopyIn;
 use crate::exec::{Registers, Running};
-use crate::expr::{Env, Expr, RowSource};
+use crate::expr::{Env, Expr};
+use crate::output::data_row;
 use crate::prepared::{Compiled, Prepared};
-use crate::wire::{self, Field, Format};
+use crate::wire::{self, Format};
 use crate::{ddl, write};
-use homenode_types::{Error, Result, SqlState, Type, Value};
+use homenode_types::{Error, Result, SqlState, Value};
 use std::sync::Arc;
 
 /// A statement with its parameters, perhaps in the middle of its rows.
@@ -143,70 +144,12 @@ impl Portal {
     }
 }
 
-/// Appends a DataRow of the output expressions over a row.
-#[inline]
-pub(crate) fn data_row(
-    out: &mut Vec<u8>,
-    fields: &[Field],
-    formats: &[Format],
-    output: &[Expr],
-    row: &dyn RowSource,
-    params: &[Value],
-    env: &mut Env<'_>,
-) -> Result<()> {
-    let mark = wire::start_row(out, output.len());
-    let result = columns(out, fields, formats, output, row, params, env);
-    match result {
-        Ok(()) => wire::finish(out, mark),
-        // Half a message must not stand before the error's.
-        Err(_) => out.truncate(mark - 1),
-    }
-    result
-}
-
-fn columns(
-    out: &mut Vec<u8>,
-    fields: &[Field],
-    formats: &[Format],
-    output: &[Expr],
-    row: &dyn RowSource,
-    params: &[Value],
-    env: &mut Env<'_>,
-) -> Result<()> {
-    for (number, (column, field)) in output.iter().zip(fields).enumerate() {
-        let format = wire::format_of(formats, number);
-        let value = column.eval_ref(row, params, env)?;
-        match (field.ty.ty, format) {
-            (
-                ty @ (Type::Regclass | Type::Regtype | Type::Regproc | Type::Regnamespace | Type::Regrole),
-                Format::Text,
-            ) => {
-                let value = value.into_owned();
-                let text = if value.is_null() { Value::Null } else { env.host.call(lookup_name(ty), &[value])? };
-                wire::column(out, text.as_ref(), Type::Text, Format::Text);
-            }
-            (ty, format) => wire::column(out, value.as_ref(), ty, format),
-        }
-    }
-    Ok(())
-}
-
 /// A read-only transaction's error names the statement.
 fn named(mut error: Error, statement: &str) -> Error {
     if error.code == SqlState::READ_ONLY_SQL_TRANSACTION {
         error.message = format!("cannot execute {statement} in a read-only transaction");
     }
     error
-}
-
-fn lookup_name(ty: Type) -> &'static str {
-    match ty {
-        Type::Regtype => "regtypeout",
-        Type::Regproc => "regprocout",
-        Type::Regnamespace => "regnamespaceout",
-        Type::Regrole => "regroleout",
-        _ => "regclassout",
-    }
 }
 
 impl Connection {
@@ -222,21 +165,32 @@ impl Connection {
             description.write(out.buffer(), &portal.formats);
         }
         // Not even a count of references is written for what runs most often.
-        if let Compiled::Point(point) = &portal.prepared.compiled {
-            if portal.is_started() {
-                return Ok(Run::Complete(Tag::Rows("SELECT", 0)));
+        let started = portal.is_started();
+        let fields = portal.prepared.fields.as_deref().unwrap_or(&[]);
+        match &portal.prepared.compiled {
+            Compiled::Point(_) if started => return Ok(Run::Complete(Tag::Rows("SELECT", 0))),
+            Compiled::Point(point) => {
+                let context = &mut self.context;
+                context.session.start_statement();
+                let rows = point.run(context, &portal.params, fields, &portal.formats, out.buffer())?;
+                context.session.end_statement();
+                portal.state = State::Finished;
+                return Ok(Run::Complete(Tag::Rows("SELECT", rows)));
             }
-            portal.state = State::Finished;
-            let context = &mut self.context;
-            context.session.start_statement();
-            let fields = portal.prepared.fields.as_deref().unwrap_or(&[]);
-            let rows = point.run(context, &portal.params, fields, &portal.formats, out.buffer())?;
-            context.session.end_statement();
-            return Ok(Run::Complete(Tag::Rows("SELECT", rows)));
+            // Whoever wants only some of the rows gets them from operators, which can stop between two.
+            Compiled::Range(query) if max_rows == 0 && !started => {
+                let context = &mut self.context;
+                context.session.start_statement();
+                let rows = query.run(context, &portal.params, fields, &portal.formats, out)?;
+                context.session.end_statement();
+                portal.state = State::Finished;
+                return Ok(Run::Complete(Tag::Rows("SELECT", rows)));
+            }
+            _ => {}
         }
         let prepared = portal.prepared.clone();
         match &prepared.compiled {
-            Compiled::Query(_) | Compiled::Point(_) => self.run_query(portal, out, max_rows),
+            Compiled::Query(_) | Compiled::Point(_) | Compiled::Range(_) => self.run_query(portal, out, max_rows),
             Compiled::Insert(_) | Compiled::Update(_) | Compiled::Delete(_) => self.run_write(portal, out),
             Compiled::Define(tree) => {
                 self.context.session.start_statement();

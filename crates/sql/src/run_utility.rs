@@ -7,8 +7,9 @@ use crate::exec::Registers;
 use crate::explain;
 use crate::expr::{self, Params};
 use crate::lexer;
-use crate::prepared::{Compiled, Prepared};
-use crate::run::{Portal, Run, Tag, data_row};
+use crate::output::data_row;
+use crate::prepared::Prepared;
+use crate::run::{Portal, Run, Tag};
 use crate::settings::display_name;
 use crate::utility::{CopySubject, Direction, Utility};
 use crate::wire;
@@ -331,7 +332,7 @@ impl Connection {
         let mut tokens = Vec::new();
         lexer::lex(query, &mut tokens)?;
         let prepared = Arc::new(Prepared::new(&mut self.context, query, &tokens, &[])?);
-        if !matches!(prepared.compiled, Compiled::Query(_) | Compiled::Point(_)) {
+        if prepared.query_plan().is_none() {
             return Err(Error::new(SqlState::SYNTAX_ERROR, "DECLARE CURSOR takes a query"));
         }
         if !prepared.params.is_empty() {

@@ -150,6 +150,23 @@ impl RowLayout {
         })
     }
 
+    /// Where column `i` is in rows, for those that read it from many. None: there is no such column.
+    pub fn stored_column(&self, i: usize) -> Option<StoredColumn> {
+        let slot = self.slots.get(i)?;
+        let shape = self.shapes.last()?;
+        let place = usize::from(slot.place);
+        let place = if slot.width > 0 {
+            Place::Fixed { at: shape.fixed_at as usize + place, width: slot.width.into() }
+        } else {
+            Place::Variable {
+                end_at: shape.ends_at as usize + 2 * place,
+                is_first: place == 0,
+                bytes_at: shape.bytes_at as usize,
+            }
+        };
+        Some(StoredColumn { columns: self.slots.len(), null_at: COUNT_BYTES + i / 8, null_bit: 1 << (i % 8), place })
+    }
+
     /// All columns of a row into `out`, which is cleared first.
     pub fn decode(&self, row: &[u8], out: &mut Vec<Value>) {
         out.clear();
@@ -208,6 +225,58 @@ impl IntegerColumn {
             8 => i64::from_le_bytes(bytes.try_into().ok()?),
             _ => i64::from(i16::from_le_bytes(bytes.try_into().ok()?)),
         }))
+    }
+}
+
+/// Where a column is in rows that have all columns of their table.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredColumn {
+    columns: usize,
+    null_at: usize,
+    null_bit: u8,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Fixed { at: usize, width: usize },
+    Variable { end_at: usize, is_first: bool, bytes_at: usize },
+}
+
+/// What [`StoredColumn::read`] finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ColumnBytes<'a> {
+    /// The column's bytes as they are stored.
+    Bytes(&'a [u8]),
+    /// NULL.
+    Null,
+    /// The row has fewer columns than the table has now, or is damaged: [`RowLayout::column`] knows.
+    Unknown,
+}
+
+impl StoredColumn {
+    /// The column's bytes in `row`.
+    #[inline]
+    pub fn read<'a>(&self, row: &'a [u8]) -> ColumnBytes<'a> {
+        self.find(row).unwrap_or(ColumnBytes::Unknown)
+    }
+
+    #[inline(always)]
+    fn find<'a>(&self, row: &'a [u8]) -> Option<ColumnBytes<'a>> {
+        if stored_columns(row) != self.columns {
+            return None;
+        }
+        if *row.get(self.null_at)? & self.null_bit != 0 {
+            return Some(ColumnBytes::Null);
+        }
+        let (start, end) = match self.place {
+            Place::Fixed { at, width } => (at, at + width),
+            Place::Variable { end_at, is_first, bytes_at } => {
+                let start = if is_first { 0 } else { end_offset(row, end_at - 2, 0)? };
+                (bytes_at + start, bytes_at + end_offset(row, end_at, 0)?)
+            }
+        };
+        Some(ColumnBytes::Bytes(row.get(start..end)?))
     }
 }
 

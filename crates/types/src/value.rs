@@ -288,9 +288,15 @@ pub(crate) fn compare_f64(x: f64, y: f64) -> Ordering {
 /// The text without its trailing blanks: what of a `character(n)` value counts.
 #[inline]
 pub fn trim_blanks(s: &str) -> &str {
-    let end = s.bytes().rposition(|byte| byte != b' ').map_or(0, |last| last + 1);
     // A blank is one byte, so whatever is cut off is whole characters.
-    s.get(..end).unwrap_or(s)
+    s.get(..trim_blanks_of(s.as_bytes()).len()).unwrap_or(s)
+}
+
+/// As [`trim_blanks`], of a text's bytes.
+#[inline]
+pub fn trim_blanks_of(text: &[u8]) -> &[u8] {
+    let end = text.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1);
+    &text[..end]
 }
 
 /// As [`compare`], but trailing blanks of text do not count (`character(n)`).

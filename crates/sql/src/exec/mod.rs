@@ -22,7 +22,8 @@ mod virtual_scan;
 pub(crate) use aggregate::{Group, finish_groups};
 pub(crate) use hash_table::HashTable;
 pub(crate) use key::encode_equal;
-pub(crate) use scan::{RawRow, load, point_key};
+pub(crate) use scan::{RawRow, load, point_key, scan_range};
+pub(crate) use simple::row_count;
 pub(crate) use subquery::{Kept, Subquery, SubqueryKind};
 
 use crate::context::Context;

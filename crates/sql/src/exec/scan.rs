@@ -167,12 +167,10 @@ impl Operator for ScanRows {
                     }
                 }
             }
-            Access::Range { index, equal, lower, upper, reverse } => {
-                match key_range(&plan.table, *index, equal, lower.as_ref(), upper.as_ref(), row, params, env)? {
-                    Some(range) => self.open_range(env, *index, &range, *reverse),
-                    None => Ok(()),
-                }
-            }
+            Access::Range { index, reverse, .. } => match scan_range(&plan, row, params, env)? {
+                Some(range) => self.open_range(env, *index, &range, *reverse),
+                None => Ok(()),
+            },
             Access::List { index, values } => self.open_list(env, params, row, *index, values),
         }
     }
@@ -237,6 +235,23 @@ fn prefix_range(prefix: Vec<u8>) -> KeyRange {
     let mut above = prefix.clone();
     key::successor(&mut above);
     KeyRange { lower: Bound::Included(prefix), upper: Bound::Excluded(above) }
+}
+
+/// The one range of keys in which a scan's rows are; `None` when nothing can match, or when there are several ranges.
+pub(crate) fn scan_range(
+    scan: &ScanPlan,
+    row: &[Value],
+    params: &[Value],
+    env: &mut Env<'_>,
+) -> Result<Option<KeyRange>> {
+    match &scan.access {
+        Access::Full { .. } => Ok(Some(KeyRange::all())),
+        Access::Point { index, keys } => key_range(&scan.table, *index, keys, None, None, row, params, env),
+        Access::Range { index, equal, lower, upper, .. } => {
+            key_range(&scan.table, *index, equal, lower.as_ref(), upper.as_ref(), row, params, env)
+        }
+        Access::List { .. } => Ok(None),
+    }
 }
 
 /// The key range of a [`Access::Range`]; `None` when a bound is NULL and so nothing can match.

@@ -124,7 +124,7 @@ impl LimitRows {
 }
 
 /// Evaluates LIMIT or OFFSET; NULL is `None`.
-pub(super) fn row_count(expr: Option<&Expr>, offset: bool, params: &[Value], env: &mut Env<'_>) -> Result<Option<u64>> {
+pub(crate) fn row_count(expr: Option<&Expr>, offset: bool, params: &[Value], env: &mut Env<'_>) -> Result<Option<u64>> {
     let Some(expr) = expr else { return Ok(None) };
     let value = expr.eval(&Registers(&[]), params, env)?;
     if value.is_null() {

@@ -3,76 +3,37 @@
 use super::simple::row_count;
 use super::{Operator, Registers, build, context};
 use crate::expr::Env;
-use crate::plan::{SortKey, SortPlan};
-use homenode_types::{Result, Value, ValueRef, key};
+use crate::plan::SortPlan;
+use crate::sort_keys::{Direction, SortKeys};
+use homenode_types::{Result, Value};
 use std::sync::Arc;
 
-/// A row that is being sorted.
-#[derive(Clone, Copy)]
-struct Entry {
-    /// The key's first bytes, big-endian: most comparisons end here.
-    head: u64,
-    /// The key's place in [`Rows::keys`].
-    start: usize,
-    end: usize,
-    /// The row's number in [`Rows::values`].
-    row: usize,
-}
-
-/// Rows to be sorted: keys as bytes that sort as their values do, registers one row after the other.
+/// Rows to be sorted: their keys, and registers one row after the other.
 #[derive(Default)]
 struct Rows {
-    keys: Vec<u8>,
+    keys: SortKeys,
     values: Vec<Value>,
-    entries: Vec<Entry>,
     width: usize,
 }
 
 impl Rows {
-    fn push(&mut self, start: usize, row: &[Value]) {
+    /// Adds the row that the last key belongs to.
+    fn push(&mut self, row: &[Value]) {
         self.width = row.len();
         self.values.extend_from_slice(row);
-        let mut head = [0; 8];
-        let bytes = &self.keys[start..];
-        let shared = bytes.len().min(head.len());
-        head[..shared].copy_from_slice(&bytes[..shared]);
-        let entry = Entry { head: u64::from_be_bytes(head), start, end: self.keys.len(), row: self.entries.len() };
-        self.entries.push(entry);
-    }
-
-    /// Sorts; rows with equal keys keep their order.
-    fn sort(&mut self) {
-        let keys = &self.keys;
-        let bytes = |entry: &Entry| &keys[entry.start..entry.end];
-        self.entries.sort_by(|a, b| a.head.cmp(&b.head).then_with(|| bytes(a).cmp(bytes(b))));
+        self.keys.end_row();
     }
 
     /// Sorts and forgets all rows behind the first `keep`.
     fn keep_first(&mut self, keep: usize) {
-        self.sort();
-        self.entries.truncate(keep);
-        let mut kept = Rows { width: self.width, ..Rows::default() };
-        for entry in &self.entries {
-            let start = kept.keys.len();
-            kept.keys.extend_from_slice(&self.keys[entry.start..entry.end]);
-            kept.push(start, &self.values[entry.row * self.width..][..self.width]);
+        self.keys.sort();
+        self.keys.truncate(keep);
+        let mut kept = Vec::with_capacity(2 * keep * self.width);
+        for row in self.keys.rows() {
+            kept.extend(self.values[row * self.width..][..self.width].iter_mut().map(std::mem::take));
         }
-        *self = kept;
-    }
-}
-
-/// Appends a value as a part of a sort key.
-fn encode(sort: &SortKey, value: ValueRef<'_>, out: &mut Vec<u8>) {
-    if value.is_null() {
-        out.push(if sort.nulls_first { 0x00 } else { 0xFF });
-        return;
-    }
-    // Between the two marks of NULL whichever way the rest is turned.
-    out.push(0x80);
-    let start = out.len();
-    key::encode_column(value, sort.ty.ty, out);
-    if sort.descending {
-        out[start..].iter_mut().for_each(|byte| *byte = !*byte);
+        self.values = kept;
+        self.keys.compact();
     }
 }
 
@@ -81,12 +42,13 @@ pub(super) struct SortRows {
     plan: Arc<SortPlan>,
     input: Box<dyn Operator>,
     rows: Rows,
-    next: usize,
+    /// Numbers of the rows that are still to be given, the next one last.
+    order: Vec<usize>,
 }
 
 impl SortRows {
     pub fn new(plan: Arc<SortPlan>) -> SortRows {
-        SortRows { input: build(&plan.input), plan, rows: Rows::default(), next: 0 }
+        SortRows { input: build(&plan.input), plan, rows: Rows::default(), order: Vec::new() }
     }
 }
 
@@ -104,35 +66,34 @@ impl Operator for SortRows {
             if read.is_multiple_of(1024) {
                 context(env).check_interrupt()?;
             }
-            let start = rows.keys.len();
             for sort in &plan.keys {
                 let registers = Registers(row);
                 let value = sort.value.eval_ref(&registers, params, env)?;
-                encode(sort, value.as_ref(), &mut rows.keys);
+                let direction = Direction { descending: sort.descending, nulls_first: sort.nulls_first };
+                rows.keys.part(value.as_ref(), sort.ty.ty, direction);
             }
-            rows.push(start, row);
+            rows.push(row);
             // Twice as many as wanted: throw the worse half away, so that memory stays bounded by the limit.
             if let Some(keep) = keep
-                && rows.entries.len() > 64
-                && rows.entries.len() / 2 >= keep
+                && rows.keys.len() > 64
+                && rows.keys.len() / 2 >= keep
             {
                 rows.keep_first(keep);
             }
         }
-        rows.sort();
-        rows.entries.truncate(keep.unwrap_or(usize::MAX));
+        rows.keys.sort();
+        rows.keys.truncate(keep.unwrap_or(usize::MAX));
+        self.order = rows.keys.rows().rev().collect();
         self.rows = rows;
-        self.next = 0;
         Ok(())
     }
 
     fn next(&mut self, _: &mut Env<'_>, _: &[Value], row: &mut [Value]) -> Result<bool> {
-        let Some(entry) = self.rows.entries.get(self.next) else { return Ok(false) };
-        self.next += 1;
+        let Some(number) = self.order.pop() else { return Ok(false) };
         let width = self.rows.width;
-        let sorted = &mut self.rows.values[entry.row * width..][..width];
+        let sorted = &mut self.rows.values[number * width..][..width];
         for (register, value) in row.iter_mut().zip(sorted) {
-            *register = std::mem::replace(value, Value::Null);
+            *register = std::mem::take(value);
         }
         Ok(true)
     }
