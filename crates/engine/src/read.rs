@@ -55,6 +55,8 @@ struct Walk {
     reverse: bool,
     place: Place,
     key: Vec<u8>,
+    /// The writer of the last row that every snapshot sees; its neighbours often have the same.
+    settled: u64,
 }
 
 impl Walk {
@@ -68,7 +70,8 @@ impl Walk {
             cursor.seek(lower, Direction::Forward);
             cursor.stop_at(upper);
         }
-        Walk { cursor, reverse, place: Place { next: 0, end: 0 }, key: Vec::new() }
+        let settled = TxnId::NONE.writer();
+        Walk { cursor, reverse, place: Place { next: 0, end: 0 }, key: Vec::new(), settled }
     }
 
     /// The next entry's slot in the cursor's leaf; None at the end of the range.
@@ -99,11 +102,15 @@ impl Walk {
         older: &mut Vec<u8>,
     ) -> Result<Option<Visible>> {
         while let Some(slot) = self.next(tree)? {
-            let header = self.cursor.leaf().header(slot);
-            if session.db.txns.settled(TxnId::from_writer(header.writer)) {
-                if is_tombstone(header.writer) {
+            let writer = self.cursor.leaf().writer(slot);
+            if writer == self.settled {
+                return Ok(Some(Visible::Leaf(slot)));
+            }
+            if session.db.txns.settled(TxnId::from_writer(writer)) {
+                if is_tombstone(writer) {
                     continue;
                 }
+                self.settled = writer;
                 return Ok(Some(Visible::Leaf(slot)));
             }
             if self.resolve(session, tree, slot, snapshot, older)? {

@@ -127,8 +127,22 @@ accessors! {
 #[inline]
 #[cfg_attr(homenode_lab, track_caller)]
 pub unsafe fn copy_out(src: *const u8, dst: &mut [u8]) {
-    let mut chunks = dst.chunks_exact_mut(WORD);
+    const BLOCK: usize = 4 * WORD;
     let mut at = src;
+    let mut blocks = dst.chunks_exact_mut(BLOCK);
+    if misalignment(src) == 0 {
+        for block in &mut blocks {
+            for part in 0..BLOCK / WORD {
+                // SAFETY: the block lies in src .. src+dst.len(), at whole aligned words.
+                let word = unsafe { load_word(at.add(part * WORD)) };
+                block[part * WORD..][..WORD].copy_from_slice(&word.to_le_bytes());
+            }
+            // SAFETY: still within, or one past, the source range.
+            at = unsafe { at.add(BLOCK) };
+        }
+    }
+    let copied = at.addr() - src.addr();
+    let mut chunks = dst[copied..].chunks_exact_mut(WORD);
     for chunk in &mut chunks {
         // SAFETY: at .. at+8 lies in src .. src+dst.len().
         let word = unsafe { load_u64(at) };

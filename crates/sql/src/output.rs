@@ -1,6 +1,6 @@
 //! What does a row look like to the client? DataRows, from values or straight from a stored row's bytes.
 
-use crate::expr::{Env, Expr, RowSource};
+use crate::expr::{Env, Expr, Host, RowSource};
 use crate::wire::{self, Field, Format};
 use homenode_types::{ColumnBytes, Result, RowLayout, StoredColumn, Type, Value, write_i64};
 
@@ -47,7 +47,7 @@ impl Stored {
     }
 
     /// The bytes of a text column; None for NULL, other types, and rows that are older than the column.
-    #[inline]
+    #[inline(always)]
     pub fn text<'r>(&self, row: &'r [u8]) -> Option<&'r [u8]> {
         match self.place.read(row) {
             ColumnBytes::Bytes(bytes) if self.kind == Kind::Text => Some(bytes),
@@ -56,28 +56,31 @@ impl Stored {
     }
 
     /// Appends the column of `row` to a DataRow.
-    #[inline]
+    #[inline(always)]
     fn write(&self, layout: &RowLayout, row: &[u8], format: Format, out: &mut Vec<u8>) {
-        match (self.place.read(row), self.kind, format) {
-            (ColumnBytes::Null, ..) => out.extend_from_slice(&(-1_i32).to_be_bytes()),
-            (ColumnBytes::Bytes(bytes), Kind::Text, _) => {
+        match self.place.read(row) {
+            ColumnBytes::Bytes(bytes) if self.kind == Kind::Text => {
                 out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
                 out.extend_from_slice(bytes);
             }
-            (ColumnBytes::Bytes(bytes), Kind::Integer, Format::Binary) => {
-                out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
-                out.extend(bytes.iter().rev());
-            }
-            (ColumnBytes::Bytes(bytes), Kind::Integer, Format::Text) => {
-                let mark = out.len();
-                out.extend_from_slice(&[0; 4]);
-                write_i64(little_endian(bytes), out);
-                let length = (out.len() - mark - 4) as u32;
-                out[mark..mark + 4].copy_from_slice(&length.to_be_bytes());
-            }
+            ColumnBytes::Bytes(bytes) if self.kind == Kind::Integer => write_integer(bytes, format, out),
+            ColumnBytes::Null => out.extend_from_slice(&(-1_i32).to_be_bytes()),
             _ => wire::column(out, layout.column(row, self.column), layout.column_type(self.column), format),
         }
     }
+}
+
+fn write_integer(bytes: &[u8], format: Format, out: &mut Vec<u8>) {
+    if format == Format::Binary {
+        out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+        out.extend(bytes.iter().rev());
+        return;
+    }
+    let mark = out.len();
+    out.extend_from_slice(&[0; 4]);
+    write_i64(little_endian(bytes), out);
+    let length = (out.len() - mark - 4) as u32;
+    out[mark..mark + 4].copy_from_slice(&length.to_be_bytes());
 }
 
 /// A signed integer of 2, 4 or 8 bytes.
@@ -105,10 +108,10 @@ pub(crate) fn stored_row<R: StoredRows>(
     output: &[Output],
     row: &R,
     params: &[Value],
-    env: &mut Env<'_>,
+    host: &mut dyn Host,
 ) -> Result<()> {
     let mark = wire::start_row(out, output.len());
-    for (number, (column, field)) in output.iter().zip(fields).enumerate() {
+    for (number, column) in output.iter().enumerate() {
         let format = wire::format_of(formats, number);
         match column {
             Output::Stored(stored) => {
@@ -116,7 +119,7 @@ pub(crate) fn stored_row<R: StoredRows>(
                 stored.write(layout, bytes, format, out);
             }
             Output::Computed(expr) => {
-                if let Err(error) = computed(out, field, format, expr, row, params, env) {
+                if let Err(error) = computed(out, &fields[number], format, expr, row, params, &mut Env::new(host)) {
                     // Half a message must not stand before the error's.
                     out.truncate(mark - 1);
                     return Err(error);
@@ -235,16 +238,16 @@ mod tests {
         let fields = columns.map(|ty| Field::computed("c", ty));
         let stored: Vec<_> = (0..types.len()).map(|i| Output::Stored(Stored::new(&layout, 0, i).unwrap())).collect();
         let exprs: Vec<_> = (0..types.len()).map(Expr::Column).collect();
-        let mut env_host = NoHost;
+        let mut host = NoHost;
         // The last row was written before the table got its last seven columns.
         for values in [&full[..], &nulls, &full[..3]] {
             let mut row = Vec::new();
             layout.encode(values, &mut row).unwrap();
             for format in [Format::Text, Format::Binary] {
                 let (mut direct, mut by_value) = (Vec::new(), Vec::new());
-                let env = &mut Env::new(&mut env_host);
                 let source = One(&layout, &row);
-                stored_row(&mut direct, &fields, &[format], &stored, &source, &[], env).unwrap();
+                stored_row(&mut direct, &fields, &[format], &stored, &source, &[], &mut host).unwrap();
+                let env = &mut Env::new(&mut host);
                 data_row(&mut by_value, &fields, &[format], &exprs, &source, &[], env).unwrap();
                 assert_eq!(direct, by_value, "{values:?} {format:?}");
             }

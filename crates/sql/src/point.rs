@@ -119,7 +119,7 @@ impl Point {
         let result = match found {
             Ok(true) => {
                 let source = Rows { steps: &self.steps, bytes: &rows };
-                stored_row(out, fields, formats, &self.output, &source, params, &mut context.env()).map(|()| 1)
+                stored_row(out, fields, formats, &self.output, &source, params, context).map(|()| 1)
             }
             Ok(false) => Ok(0),
             Err(error) => Err(error),

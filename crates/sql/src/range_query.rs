@@ -6,7 +6,7 @@
 use crate::connection;
 use crate::context::Context;
 use crate::exec::{RawRow, Registers, all_hold, row_count, scan_range};
-use crate::expr::{Env, Expr, RowSource};
+use crate::expr::{Expr, RowSource};
 use crate::output::{Output, Stored, StoredRows, data_row, stored_row};
 use crate::plan::{Access, AggregatePlan, DistinctPlan, Plan, QueryPlan, ScanPlan, SortPlan};
 use crate::sort_keys::{Direction, SortKeys};
@@ -225,6 +225,8 @@ struct Sink<'a> {
     fields: &'a [Field],
     formats: &'a [Format],
     out: &'a mut dyn connection::Output,
+    /// Answers on their way to `out`.
+    buffer: Vec<u8>,
 }
 
 impl RangeQuery {
@@ -237,24 +239,32 @@ impl RangeQuery {
         formats: &[Format],
         out: &mut dyn connection::Output,
     ) -> Result<u64> {
-        let mut sink = Sink { params, fields, formats, out };
+        let buffer = std::mem::take(out.buffer());
+        let mut sink = Sink { params, fields, formats, out, buffer };
+        let result = self.run_into(context, &mut sink);
+        *sink.out.buffer() = sink.buffer;
+        result
+    }
+
+    fn run_into(&self, context: &mut Context, sink: &mut Sink<'_>) -> Result<u64> {
+        let params = sink.params;
         let skip = row_count(self.offset.as_ref(), true, params, &mut context.env())?.unwrap_or(0);
         let limit = row_count(self.limit.as_ref(), false, params, &mut context.env())?;
         if limit == Some(0) {
             return Ok(0);
         }
         match &self.finish {
-            Finish::Send(output) => self.send(context, &mut sink, output, skip, limit.unwrap_or(u64::MAX)),
+            Finish::Send(output) => self.send(context, sink, output, skip, limit.unwrap_or(u64::MAX)),
             Finish::Sort(output, order) => {
                 let mut sorted = std::mem::take(&mut context.sorted);
-                let result = self.sort(context, &mut sink, output, order, &mut sorted, skip, limit);
+                let result = self.sort(context, sink, output, order, &mut sorted, skip, limit);
                 sorted.clear();
                 if sorted.capacity_bytes() <= KEPT_BYTES {
                     context.sorted = sorted;
                 }
                 result
             }
-            Finish::Add(tallies) => self.add(context, &mut sink, tallies),
+            Finish::Add(tallies) => self.add(context, sink, tallies),
         }
     }
 
@@ -302,7 +312,8 @@ impl RangeQuery {
                 skip -= 1;
                 return Ok(true);
             }
-            sink.row(output, row, context)?;
+            stored_row(&mut sink.buffer, sink.fields, sink.formats, output, row, sink.params, context)?;
+            sink.flush()?;
             sent += 1;
             Ok(sent < limit)
         })?;
@@ -327,13 +338,12 @@ impl RangeQuery {
         let mut last = None;
         let (params, fields, formats) = (sink.params, sink.fields, sink.formats);
         self.rows(context, params, |row, context| {
-            let env = &mut context.env();
-            order.push_key(row, params, env, &mut sorted.keys)?;
+            order.push_key(row, params, context, &mut sorted.keys)?;
             if last.is_some_and(|last| sorted.keys.is_behind(last)) {
                 sorted.keys.drop_row();
                 return Ok(true);
             }
-            stored_row(&mut sorted.rows, fields, formats, output, row, params, env)?;
+            stored_row(&mut sorted.rows, fields, formats, output, row, params, context)?;
             sorted.end_row();
             if bounded && sorted.keys.len() >= compact_at {
                 sorted.compact(order.distinct, keep);
@@ -345,7 +355,7 @@ impl RangeQuery {
         sorted.settle(order.distinct, keep);
         let mut sent = 0;
         for row in sorted.keys.rows().skip(usize::try_from(skip).unwrap_or(usize::MAX)) {
-            sink.out.buffer().extend_from_slice(sorted.row(row));
+            sink.buffer.extend_from_slice(sorted.row(row));
             sink.flush()?;
             sent += 1;
         }
@@ -361,35 +371,37 @@ impl RangeQuery {
         })?;
         let values = tallies.iter().map(Tally::finish).collect::<Result<Vec<_>>>()?;
         let (row, env) = (&Registers(&values), &mut context.env());
-        data_row(sink.out.buffer(), sink.fields, sink.formats, &self.plan.output, row, sink.params, env)?;
+        data_row(&mut sink.buffer, sink.fields, sink.formats, &self.plan.output, row, sink.params, env)?;
         Ok(1)
     }
 }
 
 impl Sink<'_> {
-    #[inline]
-    fn row(&mut self, output: &[Output], row: &Row<'_>, context: &mut Context) -> Result<()> {
-        let (out, env) = (self.out.buffer(), &mut context.env());
-        stored_row(out, self.fields, self.formats, output, row, self.params, env)?;
-        self.flush()
+    #[inline(always)]
+    fn flush(&mut self) -> Result<()> {
+        if self.buffer.len() < ASK_TO_FLUSH_BYTES { Ok(()) } else { self.hand_over() }
     }
 
-    #[inline]
-    fn flush(&mut self) -> Result<()> {
-        if self.out.buffer().len() < ASK_TO_FLUSH_BYTES { Ok(()) } else { self.out.flush_if_large() }
+    #[cold]
+    fn hand_over(&mut self) -> Result<()> {
+        std::mem::swap(self.out.buffer(), &mut self.buffer);
+        let result = self.out.flush_if_large();
+        std::mem::swap(self.out.buffer(), &mut self.buffer);
+        result
     }
 }
 
 impl Order {
-    #[inline]
-    fn push_key(&self, row: &Row<'_>, params: &[Value], env: &mut Env<'_>, keys: &mut SortKeys) -> Result<()> {
+    #[inline(always)]
+    fn push_key(&self, row: &Row<'_>, params: &[Value], context: &mut Context, keys: &mut SortKeys) -> Result<()> {
         for key in &self.keys {
             match key.text.as_ref().and_then(|text| text.text(row.0.bytes)) {
                 Some(text) => keys.text_part(text, key.ty, key.direction),
-                None => match key.value.eval_ref(row, params, env) {
-                    Ok(value) => keys.part(value.as_ref(), key.ty, key.direction),
-                    Err(error) => return Err(error),
-                },
+                None => {
+                    let env = &mut context.env();
+                    let value = key.value.eval_ref(row, params, env)?;
+                    keys.part(value.as_ref(), key.ty, key.direction);
+                }
             }
         }
         Ok(())

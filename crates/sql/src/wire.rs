@@ -142,8 +142,9 @@ pub fn format_of<F: Copy + Default>(formats: &[F], index: usize) -> F {
 /// Starts a DataRow of `columns` columns.
 #[inline]
 pub fn start_row(out: &mut Vec<u8>, columns: usize) -> usize {
-    let mark = start(out, b'D');
-    out.extend_from_slice(&(columns as i16).to_be_bytes());
+    let mark = out.len() + 1;
+    let [high, low] = (columns as i16).to_be_bytes();
+    out.extend_from_slice(&[b'D', 0, 0, 0, 0, high, low]);
     mark
 }
 

@@ -13,7 +13,7 @@ use crate::bytes::Bytes;
 use crate::descend::{Below, Last, To};
 use crate::layout::{
     Header, LEAF_FIXED, NO_UPPER, OFF_LOWER, OFF_LOWER_LEN, OFF_PREFIX, OFF_PREFIX_LEN, OFF_SLOTS, OFF_UPPER,
-    OFF_UPPER_LEN, SLOT_BYTES, View, align8, value_at,
+    OFF_UPPER_LEN, SLOT_BYTES, Slot, View, WORD_MASK, align8, value_at,
 };
 use crate::{Tree, TreeError};
 
@@ -204,36 +204,44 @@ impl LeafCopy {
         View(self.bytes()).count()
     }
 
-    /// Offset of a slot's entry and length of its key suffix.
+    /// The aligned word at `off`.
     #[inline(always)]
-    fn entry(&self, slot: usize) -> (usize, usize) {
-        let word = View(self.bytes()).slot(slot);
-        (word.off(), word.suffix_len())
+    fn word(&self, off: usize) -> u64 {
+        let off = off & WORD_MASK;
+        u64::from_le_bytes(std::array::from_fn(|i| self.page.0[off + i]))
+    }
+
+    #[inline(always)]
+    fn slot(&self, slot: usize) -> Slot {
+        Slot(self.word(OFF_SLOTS + SLOT_BYTES * slot))
+    }
+
+    /// Who wrote an entry: its header's first word.
+    #[inline(always)]
+    pub fn writer(&self, slot: usize) -> u64 {
+        self.word(self.slot(slot).off())
     }
 
     /// Header of an entry.
     #[inline(always)]
     pub fn header(&self, slot: usize) -> Header {
-        let (off, _) = self.entry(slot);
-        let entry = &self.page.0[off..off + 16];
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| entry[at + i]));
-        Header { writer: word(0), undo: word(8) }
+        let off = self.slot(slot).off();
+        Header { writer: self.word(off), undo: self.word(off + 8) }
     }
 
     /// Value of an entry.
     #[inline(always)]
     pub fn value(&self, slot: usize) -> &[u8] {
-        let (off, suffix_len) = self.entry(slot);
-        let page = &self.page.0;
-        let len = usize::from(u16::from_le_bytes([page[off + 16], page[off + 17]]));
-        &page[off + value_at(suffix_len)..][..len]
+        let slot = self.slot(slot);
+        let len = usize::from(self.word(slot.off() + 16) as u16);
+        &self.page.0[slot.off() + value_at(slot.suffix_len())..][..len]
     }
 
     /// Key of an entry in two parts: what all keys of the leaf begin with, and the rest.
     #[inline(always)]
     pub fn key_parts(&self, slot: usize) -> (&[u8], &[u8]) {
-        let (off, suffix_len) = self.entry(slot);
-        (&self.prefix, &self.page.0[off + LEAF_FIXED..][..suffix_len])
+        let slot = self.slot(slot);
+        (&self.prefix, &self.page.0[slot.off() + LEAF_FIXED..][..slot.suffix_len()])
     }
 
     /// Whole key of an entry into `out` (cleared first).

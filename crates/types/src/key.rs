@@ -84,7 +84,7 @@ fn encode_other(v: ValueRef<'_>, out: &mut Vec<u8>) {
 fn encode_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.reserve(bytes.len() + 2);
     let mut rest = bytes;
-    while let Some(zero) = rest.iter().position(|b| *b == 0) {
+    while let Some(zero) = memchr::memchr(0, rest) {
         out.extend_from_slice(&rest[..zero]);
         out.extend_from_slice(&[0x00, 0xFF]);
         rest = &rest[zero + 1..];
@@ -201,7 +201,7 @@ fn decode_f64(key: &mut &[u8]) -> Option<f64> {
 fn decode_bytes(key: &mut &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     loop {
-        let zero = key.iter().position(|b| *b == 0)?;
+        let zero = memchr::memchr(0, key)?;
         out.extend_from_slice(&key[..zero]);
         let mark = *key.get(zero + 1)?;
         *key = &key[zero + 2..];
