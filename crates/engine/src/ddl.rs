@@ -689,11 +689,12 @@ impl Session {
         self.rebuild(&table, definition)
     }
 
-    /// Adds a column that is NULL in all rows that are there.
+    /// Adds a column. It is NULL in all rows that are there, whatever its definition says; true when there are rows. The caller
+    /// holds the table then and gives them the values that the definition wants.
     ///
     /// # Errors
-    /// 42701; 0A000 for NOT NULL or a default on a table with rows.
-    pub fn add_column(&mut self, table: &Table, spec: ColumnSpec) -> Result<()> {
+    /// 42701.
+    pub fn add_column(&mut self, table: &Table, spec: ColumnSpec) -> Result<bool> {
         let table = self.take_table(table.oid)?;
         if table.column_index(&spec.name).is_some() {
             return Err(Error::new(
@@ -701,14 +702,12 @@ impl Session {
                 format!("column \"{}\" of relation \"{}\" already exists", spec.name, table.name),
             ));
         }
-        let fills = spec.not_null || spec.default.is_some() || spec.serial || spec.identity.is_some();
-        if fills && !self.is_empty(&table)? {
-            return Err(Error::unsupported("ADD COLUMN with NOT NULL or a default on a table that has rows"));
-        }
+        let has_rows = !self.is_empty(&table)?;
         let mut definition = table.definition.clone();
         let column = self.create_column(&definition, definition.columns.len(), spec)?;
         definition.columns.push(column);
-        self.put_object(Object::Table(definition))
+        self.put_object(Object::Table(definition))?;
+        Ok(has_rows)
     }
 
     /// Changes a table's definition where no row is concerned: names, defaults, comments.

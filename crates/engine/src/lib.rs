@@ -39,4 +39,4 @@ pub use read::{IndexScan, KeyRange, ParallelScan, Reader, Scan, run_parallel};
 pub use sequence::SequenceState;
 pub use session::{Isolation, Savepoint, Session};
 pub use stats::Counter;
-pub use write::ChangeRow;
+pub use write::{ChangeRow, LockWait};

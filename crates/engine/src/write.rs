@@ -17,6 +17,18 @@ use homenode_txn::{State, TxnId, is_tombstone};
 use homenode_types::Value;
 use std::sync::Arc;
 
+/// What to do about a row that another transaction has changed or locked and that has not ended yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LockWait {
+    /// Wait for its end, at most as long as the session waits for locks.
+    #[default]
+    Block,
+    /// Fail with 55P03 (NOWAIT).
+    Fail,
+    /// Pass the row over (SKIP LOCKED).
+    Skip,
+}
+
 /// What stands under a key now, as far as a writer is concerned.
 enum Standing {
     /// Nothing, or a deletion that everybody sees.
@@ -253,33 +265,52 @@ impl Session {
     }
 
     /// Locks the row under `key` against changes by others until the transaction ends, if `matches` says so of its newest
-    /// version (SELECT FOR UPDATE).
+    /// version (SELECT FOR UPDATE); false when it is gone, doesn't match, or is passed over.
     ///
     /// # Errors
-    /// As [`Session::update`].
+    /// As [`Session::update`]; 55P03 with [`LockWait::Fail`].
     pub fn lock_row(
         &mut self,
         table: &Table,
         key: &[u8],
+        wait: LockWait,
         matches: &mut dyn FnMut(&[u8]) -> Result<bool>,
     ) -> Result<bool> {
         self.use_table(table)?;
         self.writer()?;
-        self.change_entry(&table.tree, key, &mut |row, _| Ok(if matches(row)? { Change::Lock } else { Change::None }))
+        let mut decide = |row: &[u8], _: &mut Vec<u8>| Ok(if matches(row)? { Change::Lock } else { Change::None });
+        match self.change_entry_or(&table.tree, key, wait, &mut decide)? {
+            Changed::Done => Ok(true),
+            Changed::Not => Ok(false),
+            Changed::Busy if wait == LockWait::Skip => Ok(false),
+            Changed::Busy => Err(Error::new(
+                SqlState::LOCK_NOT_AVAILABLE,
+                format!("could not obtain lock on row in relation \"{}\"", table.name),
+            )),
+        }
     }
 
     /// Changes the live entry under `key` as `decide` says of its newest value (which writes a new value into its buffer).
     fn change_entry(&mut self, tree: &Tree, key: &[u8], decide: &mut Decide<'_>) -> Result<bool> {
+        Ok(self.change_entry_or(tree, key, LockWait::Block, decide)? == Changed::Done)
+    }
+
+    /// As [`Session::change_entry`], without waiting for others unless `wait` says so.
+    fn change_entry_or(&mut self, tree: &Tree, key: &[u8], wait: LockWait, decide: &mut Decide<'_>) -> Result<Changed> {
         let writer = self.writer()?;
         let mut new_value = Vec::new();
         let mut room = 0;
         loop {
             self.ensure_room(key.len() + room)?;
             let leaf = tree.leaf_exclusive(key).sql()?;
-            let Ok(slot) = leaf.find(key) else { return Ok(false) };
+            let Ok(slot) = leaf.find(key) else { return Ok(Changed::Not) };
             match self.standing(leaf.header(slot)) {
                 Standing::Busy(other) => {
                     drop(leaf);
+                    // One that has aborted is no longer in the way: its changes were taken out before it said so.
+                    if wait != LockWait::Block && !matches!(self.db.txns.state(other), State::Aborted) {
+                        return Ok(Changed::Busy);
+                    }
                     self.wait_for(other)?;
                     continue;
                 }
@@ -293,7 +324,7 @@ impl Session {
                         },
                     ));
                 }
-                Standing::Free => return Ok(false),
+                Standing::Free => return Ok(Changed::Not),
                 Standing::Live => {}
             }
             // The undo record may hold the whole old value: have room for it before anything is decided.
@@ -306,7 +337,7 @@ impl Session {
             new_value.clear();
             let change = decide(leaf.value(slot), &mut new_value)?;
             let (kind, word, value) = match change {
-                Change::None => return Ok(false),
+                Change::None => return Ok(Changed::Not),
                 Change::Lock => (UndoKind::Update, writer.writer(), None),
                 Change::Delete => (UndoKind::Delete, writer.tombstone(), None),
                 Change::Update => (UndoKind::Update, writer.writer(), Some(&new_value[..])),
@@ -320,7 +351,7 @@ impl Session {
                 }
             }
             if self.replace(tree, leaf, slot, key, kind, word, value)? {
-                return Ok(true);
+                return Ok(Changed::Done);
             }
         }
     }
@@ -425,6 +456,16 @@ pub type ChangeRow<'a> = dyn FnMut(&[u8], &mut Vec<Value>) -> Result<bool> + 'a;
 
 /// Says of an entry's newest value what is to become of it; a new value goes into the buffer.
 type Decide<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<Change> + 'a;
+
+/// How an attempt to change an entry ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Changed {
+    Done,
+    /// It is not there, or was left as it is.
+    Not,
+    /// Another transaction has it.
+    Busy,
+}
 
 /// What is to become of an entry.
 enum Change {

@@ -436,6 +436,23 @@ fn uniqueness_waits_for_the_other() {
 }
 
 #[test]
+fn for_update_need_not_wait() {
+    let mut case = Case::new();
+    for level in LEVELS {
+        case.begin(level);
+        let [t1, t2, t3] = &case.t;
+        assert_eq!(t1.run("select id from test where id = 1 for update"), "1");
+        assert_eq!(t2.run("select id from test order by id for update skip locked"), "2");
+        t2.run("commit");
+        assert_eq!(t3.answer("select id from test where id = 1 for update nowait"), Err("55P03".into()));
+        t3.run("rollback");
+        t1.run("commit");
+        assert_eq!(t2.run("select id from test order by id limit 1 for update skip locked"), "1");
+        assert_eq!(t3.run("select id from test where id = 2 for share nowait"), "2");
+    }
+}
+
+#[test]
 fn for_update_locks_until_the_end() {
     let mut case = Case::new();
     for level in LEVELS {

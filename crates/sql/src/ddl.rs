@@ -4,11 +4,13 @@ use crate::bind::{Binder, default_of, folded, no_relation, split_name};
 use crate::context::Context;
 use crate::exec::Running;
 use crate::expr::{self, Bound, Params};
+use crate::lexer;
 use crate::parse::Statement;
-use crate::prepared::Prepared;
+use crate::prepared::{Compiled, Prepared};
 use crate::run::Tag;
 use crate::utility::{Name, ObjectKind, SequenceOptions};
-use homenode_engine::{ColumnSpec, Identity, IndexSpec, PUBLIC, SequenceSpec, Table, TableSpec};
+use crate::write;
+use homenode_engine::{ColumnSpec, Identity, IndexSpec, PUBLIC, SequenceSpec, Table, TableSpec, quote_name};
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast;
 use std::sync::Arc;
@@ -471,9 +473,12 @@ fn add_column(
     let mut constraints = Constraints::default();
     let place = table.columns.len();
     let spec = column_spec(context, definition, place, &table.name, &mut constraints)?;
-    context.session.add_column(table, spec)?;
+    let has_rows = context.session.add_column(table, spec)?;
     let changed = context.session.definitions().table_by_oid(table.oid).cloned();
     let Some(changed) = changed else { return Err(Error::internal("the altered table is gone")) };
+    if has_rows {
+        fill_column(context, &changed, place)?;
+    }
     if let Some((name, columns)) = constraints.primary_key {
         context.session.add_primary_key(&changed, name, columns)?;
     }
@@ -481,6 +486,27 @@ fn add_column(
         context.session.create_index(&changed, IndexSpec { name, columns, unique: true, constraint: true })?;
     }
     Ok(())
+}
+
+/// Gives the rows of a table the default of a column that is new. Each row is changed as by an UPDATE, so the default may be
+/// another for each (a sequence's next value).
+fn fill_column(context: &mut Context, table: &Arc<Table>, place: usize) -> Result<()> {
+    let column = &table.columns[place];
+    if column.default.is_none() && column.sequence.is_none() {
+        if column.not_null {
+            let message = format!("column \"{}\" of relation \"{}\" contains null values", column.name, table.name);
+            return Err(Error::new(SqlState::NOT_NULL_VIOLATION, message));
+        }
+        return Ok(());
+    }
+    let text = format!("update {} set {} = default", quote_name(&table.name), quote_name(&column.name));
+    let mut tokens = Vec::new();
+    lexer::lex(&text, &mut tokens)?;
+    let prepared = Prepared::new(context, &text, &tokens, &[])?;
+    match &prepared.compiled {
+        Compiled::Update(plan) => write::update(plan, context, &[], &mut |_, _| Ok(())).map(|_| ()),
+        _ => Err(Error::internal("an UPDATE became something else")),
+    }
 }
 
 fn alter_column(

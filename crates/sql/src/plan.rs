@@ -7,7 +7,7 @@
 use crate::expr::{AggregateCall, Expr};
 use crate::virtual_table::VirtualTable;
 use crate::wire::Field;
-use homenode_engine::Table;
+use homenode_engine::{LockWait, Table};
 use homenode_types::{ColumnType, Type};
 use std::sync::Arc;
 
@@ -368,6 +368,8 @@ pub struct LockPlan {
     pub scans: Vec<Arc<ScanPlan>>,
     /// Conditions over more than one table, looked at again after a newer version was found.
     pub conditions: Vec<Expr>,
+    /// What to do about rows that others have.
+    pub wait: LockWait,
 }
 
 /// A whole query: rows of the input, shown through the output expressions.

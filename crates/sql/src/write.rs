@@ -8,7 +8,7 @@ use crate::context::{Context, FrozenHost, NEEDS_SESSION};
 use crate::exec::{RawRow, Registers, Running, all_hold, build, point_key};
 use crate::expr::{Env, Expr};
 use crate::plan::{Access, Plan, ScanPlan};
-use homenode_engine::{KeyRange, Table};
+use homenode_engine::{KeyRange, LockWait, Table};
 use homenode_types::{Error, Result, SqlState, Value, key};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -254,7 +254,7 @@ fn update_with_session(
 
 fn lock_newest(table: &Table, context: &mut Context, row_key: &[u8]) -> Result<Option<Vec<u8>>> {
     let mut row = Vec::new();
-    let locked = context.session.lock_row(table, row_key, &mut |bytes| {
+    let locked = context.session.lock_row(table, row_key, LockWait::Block, &mut |bytes| {
         row.clear();
         row.extend_from_slice(bytes);
         Ok(true)

@@ -12,6 +12,7 @@ use crate::plan::{
 };
 use crate::planner;
 use crate::wire::Field;
+use homenode_engine::LockWait;
 use homenode_types::{ColumnType, Error, Result, SqlState, Type};
 use sqlparser::ast;
 use std::cell::{Cell, RefCell};
@@ -624,16 +625,16 @@ pub(super) fn mark(expr: &Expr, needed: &mut [bool]) {
 }
 
 /// The relations that FOR UPDATE locks.
-fn locked_relations(locks: &[ast::LockClause], from: &super::from::From) -> Result<Option<Vec<usize>>> {
+fn locked_relations(locks: &[ast::LockClause], from: &super::from::From) -> Result<Option<(Vec<usize>, LockWait)>> {
     let Some(first) = locks.first() else { return Ok(None) };
     if locks.len() > 1 {
         return Err(Error::unsupported("more than one FOR UPDATE clause"));
     }
-    match first.nonblock {
-        None => {}
-        Some(ast::NonBlock::Nowait) => return Err(Error::unsupported("FOR UPDATE NOWAIT")),
-        Some(ast::NonBlock::SkipLocked) => return Err(Error::unsupported("FOR UPDATE SKIP LOCKED")),
-    }
+    let wait = match first.nonblock {
+        None => LockWait::Block,
+        Some(ast::NonBlock::Nowait) => LockWait::Fail,
+        Some(ast::NonBlock::SkipLocked) => LockWait::Skip,
+    };
     let only = first.of.as_ref().map(|name| split_name(name).map(|(_, ident)| folded(ident))).transpose()?;
     let mut relations = Vec::new();
     for (number, relation) in from.relations.iter().enumerate() {
@@ -648,7 +649,7 @@ fn locked_relations(locks: &[ast::LockClause], from: &super::from::From) -> Resu
         let message = format!("relation \"{only}\" in FOR UPDATE clause not found in FROM clause");
         return Err(Error::new(SqlState::UNDEFINED_TABLE, message));
     }
-    Ok(Some(relations))
+    Ok(Some((relations, wait)))
 }
 
 fn plan_block(
@@ -677,7 +678,7 @@ fn plan_block(
         None => lists.items.iter().for_each(|item| mark(&item.bound.expr, &mut needed)),
     }
     let mut lock_registers = Vec::new();
-    if let Some(relations) = &locked {
+    if let Some((relations, _)) = &locked {
         for relation in relations {
             lock_registers.push((*relation, from.width));
             from.width += 1;
@@ -696,9 +697,9 @@ fn plan_block(
     let lock_conditions = conditions.clone();
     let planned = planner::plan_from(from, conditions, &needed, &lock_registers, &wanted_order)?;
     let mut input = planned.plan;
-    if locked.is_some() {
+    if let Some((_, wait)) = locked {
         let scans = planned.locked;
-        input = Plan::LockRows(Arc::new(LockPlan { input, scans, conditions: lock_conditions }));
+        input = Plan::LockRows(Arc::new(LockPlan { input, scans, conditions: lock_conditions, wait }));
     }
     let mut width = width;
     if let Some((groups, calls)) = groups {

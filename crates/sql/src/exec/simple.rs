@@ -193,7 +193,7 @@ impl Operator for LockRows {
                     continue;
                 };
                 let mut newest = Vec::new();
-                let locked = context(env).session.lock_row(&scan.table, &key, &mut |bytes| {
+                let locked = context(env).session.lock_row(&scan.table, &key, self.plan.wait, &mut |bytes| {
                     newest.clear();
                     newest.extend_from_slice(bytes);
                     Ok(true)

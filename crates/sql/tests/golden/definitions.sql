@@ -50,3 +50,25 @@ select 'as_query'::regclass
 select 'nope'::regclass
 select typname from pg_type where oid = 23
 select table_name from information_schema.tables where table_schema = 'public'
+create table filled (n int primary key, t text);
+insert into filled values (1, 'a'), (2, 'b'), (3, null);
+alter table filled add column plain int;
+alter table filled add column v int not null default 7;
+alter table filled add column w text default upper('x') || 'y';
+alter table filled add column broken int not null;
+alter table filled add column serial_column serial;
+alter table filled add column numbered int generated always as identity;
+select * from filled order by n;
+insert into filled (n) values (4);
+select * from filled order by n;
+alter table filled add column one_value int default 1 unique;
+alter table filled add column many_values int default null unique;
+begin;
+alter table filled add column taken_back int default 5;
+select n, taken_back from filled order by n;
+rollback;
+select * from filled where n = 1;
+create index on filled (v);
+update filled set v = n where n > 1;
+select n from filled where v = 2;
+drop table filled;
