@@ -12,6 +12,7 @@ pub mod picture;
 pub mod place;
 pub mod proc;
 pub mod rebalance;
+pub mod stacks;
 pub mod stat;
 pub mod svg;
 pub mod text;

@@ -105,6 +105,80 @@ pub fn run_on(cpus: &[usize]) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Registers of a thread that an unwinder begins with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// Address of the next instruction.
+    pub instruction: u64,
+    /// Stack pointer.
+    pub stack: u64,
+    /// Frame pointer (rbp, x29).
+    pub frame: u64,
+    /// Link register (Arm); 0 elsewhere.
+    pub link: u64,
+}
+
+/// Stops a thread for as long as `look` takes, and lets it go on. Its system call, if it is in one, may end with EINTR: ask
+/// only about threads that run.
+///
+/// # Errors
+/// EPERM without the right to trace (same user, or CAP_SYS_PTRACE; somebody else traces it already), ESRCH without the thread.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub fn look_at_thread<T>(thread: u32, look: impl FnOnce(&Registers) -> T) -> io::Result<T> {
+    let tid = thread as libc::pid_t;
+    trace(libc::PTRACE_SEIZE, tid, 0)?;
+    // If this fails the thread has ended in between, and its end also ends the tracing.
+    trace(libc::PTRACE_INTERRUPT, tid, 0)?;
+    let mut status = 0;
+    loop {
+        // SAFETY: the kernel writes one int.
+        let answer = unsafe { libc::waitpid(tid, &mut status, libc::__WALL) };
+        if answer == tid {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(error);
+        }
+    }
+    if !libc::WIFSTOPPED(status) {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    let registers = registers(tid);
+    let looked = registers.map(|registers| look(&registers));
+    // A signal that stopped it before we did is handed on.
+    let is_ours = status >> 16 == libc::PTRACE_EVENT_STOP;
+    trace(libc::PTRACE_DETACH, tid, if is_ours { 0 } else { libc::WSTOPSIG(status) as usize })?;
+    looked
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn trace(request: libc::c_uint, tid: libc::pid_t, data: usize) -> io::Result<()> {
+    // SAFETY: none of the requests made here reads or writes memory of this process.
+    let answer = unsafe { libc::ptrace(request, tid, 0usize, data) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Registers of a stopped thread.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn registers(tid: libc::pid_t) -> io::Result<Registers> {
+    /// The general registers (include/uapi/linux/elf.h).
+    const NT_PRSTATUS: usize = 1;
+    // SAFETY: a structure of plain numbers; all zero is a value of it.
+    let mut raw: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+    let mut area = libc::iovec { iov_base: (&raw mut raw).cast(), iov_len: size_of_val(&raw) };
+    // SAFETY: the kernel writes at most iov_len bytes to `raw`.
+    let answer = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, tid, NT_PRSTATUS, &raw mut area) };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    #[cfg(target_arch = "x86_64")]
+    let found = Registers { instruction: raw.rip, stack: raw.rsp, frame: raw.rbp, link: 0 };
+    #[cfg(target_arch = "aarch64")]
+    let found = Registers { instruction: raw.pc, stack: raw.sp, frame: raw.regs[29], link: raw.regs[30] };
+    Ok(found)
+}
+
 /// Copies bytes of another process's memory; returns how many were there to be read. The process doesn't notice.
 ///
 /// # Errors

@@ -7,6 +7,7 @@ mod launch;
 mod locate;
 mod rebalance;
 mod size;
+mod stacks;
 mod stat;
 mod target;
 mod topology;
@@ -33,6 +34,8 @@ pub enum Command {
     Waits(waits::Options),
     /// Show which cache lines are fought over: by perf's counters, or from a recording
     C2c(c2c::Options),
+    /// Sample the stacks of a server's threads, running and waiting; flame graphs
+    Stacks(stacks::Options),
     /// Find what is set wrongly: findings with evidence, cost and the command that mends it
     Doctor(doctor::Options),
 }
@@ -47,6 +50,7 @@ pub fn run(command: &Command) -> Result<(), InspectError> {
         Command::Run(options) => launch::run(options),
         Command::Waits(options) => waits::run(options),
         Command::C2c(options) => c2c::run(options),
+        Command::Stacks(options) => stacks::run(options),
         Command::Doctor(options) => doctor::run(options),
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use homenode_memory::foreign::PolicyMode;
+use homenode_memory::{Policy, set_thread_policy};
 use homenode_topology::{Topology, parse_list};
 use serde_json::{Value, json};
 
@@ -61,6 +62,9 @@ pub struct Options {
 pub(super) fn run(options: &Options) -> Result<(), InspectError> {
     let topology = Topology::discover();
     let server = options.target.server()?;
+    // With a policy of its own, this thread's look at a page that automatic balancing has marked does not draw the page to
+    // the node that the thread runs on (mm/mempolicy.c, mpol_misplaced).
+    set_thread_policy(&Policy::Local, &topology)?;
     let journal = options
         .journal
         .clone()
@@ -75,9 +79,18 @@ pub(super) fn run(options: &Options) -> Result<(), InspectError> {
     let mut pieces = Piece::of(&server, options.private_from)?;
     let census = place::take(&server, &mut |_, _| {})?;
     pieces.iter_mut().for_each(|piece| piece.describe(&census));
-    let mut plans = Vec::new();
+    // The largest last: it can even out what smaller ones leave uneven.
+    let mut sized = Vec::new();
+    for piece in pieces {
+        sized.push((plan(&piece, &shares, &Tally::default())?.before.values().sum::<u64>(), piece));
+    }
+    sized.sort_by_key(|(bytes, _)| *bytes);
+    let pieces: Vec<Piece> = sized.into_iter().map(|(_, piece)| piece).collect();
+    let (mut plans, mut all) = (Vec::new(), Tally::default());
     for piece in &pieces {
-        plans.push(plan(piece, &shares)?);
+        let tally = plan(piece, &shares, &all)?;
+        all.add(&tally);
+        plans.push(tally);
     }
     let needed = check_room(&topology, &plans)?;
     if !options.apply {
@@ -149,7 +162,7 @@ fn spread(
     let processes = server.processes.iter().map(|process| Entry::Process(process.pid, process.started_ticks));
     journal.write(&processes.collect::<Vec<_>>())?;
     let mut pace = Pace::new(options.rate);
-    let mut done = Vec::new();
+    let (mut done, mut all) = (Vec::new(), Tally::default());
     for (number, (piece, plan)) in pieces.iter().zip(plans).enumerate() {
         journal.write(&[Entry::Piece(number, piece.id, piece.unit, piece.policy.clone())])?;
         if piece.policy_can_be_set() && plan.before.values().sum::<u64>() >= 1 << 20 {
@@ -157,7 +170,9 @@ fn spread(
             journal.write(&[Entry::Policy(number)])?;
             piece.set_policy(PolicyMode::Interleave, &shares.nodes())?;
         }
-        done.push(apply(piece, number, shares, &mut journal, &mut pace)?);
+        let tally = apply(piece, number, shares, &all, &mut journal, &mut pace)?;
+        all.add(&tally);
+        done.push(tally);
     }
     Ok(done)
 }

@@ -65,15 +65,17 @@ impl Tally {
     }
 }
 
-/// What spreading a piece would do.
+/// What spreading a piece would do, after other pieces that were spread (or would be).
 ///
 /// # Errors
 /// As [`Piece::look`].
-pub fn plan(piece: &Piece, shares: &Shares) -> Result<Tally, InspectError> {
+pub fn plan(piece: &Piece, shares: &Shares, so_far: &Tally) -> Result<Tally, InspectError> {
     let mut tally = Tally::default();
-    for (turn, (first, count)) in piece.windows().into_iter().enumerate() {
+    for (first, count) in piece.windows() {
+        let turn = shares.least(&so_far.after, &tally.after);
+        let held = shares.held(&so_far.after, &tally.after, piece.unit);
         let looked = piece.look(first, count)?;
-        for (unit, target) in looked.units.iter().zip(targets(piece, &looked.units, shares, turn)) {
+        for (unit, target) in looked.units.iter().zip(targets(piece, &looked.units, shares, &held, turn)) {
             tally.count(unit, target.unwrap_or(unit.node), piece.unit);
         }
     }
@@ -81,7 +83,8 @@ pub fn plan(piece: &Piece, shares: &Shares) -> Result<Tally, InspectError> {
 }
 
 /// Where each unit has to go. Blocks of 2 MiB that may be one huge page are placed whole, the small pages around them after.
-fn targets(piece: &Piece, units: &[Unit], shares: &Shares, turn: usize) -> Vec<Option<usize>> {
+/// `held` is what the nodes have of other memory of the server, in units.
+fn targets(piece: &Piece, units: &[Unit], shares: &Shares, held: &[usize], turn: usize) -> Vec<Option<usize>> {
     let nodes = |units: &[&[Unit]]| -> Vec<usize> { units.iter().map(|block| block[0].node).collect() };
     let whole = |block: &[Unit]| {
         let is_full = block.len() as u64 * piece.unit == HUGE_BYTES;
@@ -91,13 +94,15 @@ fn targets(piece: &Piece, units: &[Unit], shares: &Shares, turn: usize) -> Vec<O
     let huge: Vec<&[Unit]> = blocks.iter().filter(|block| whole(block)).copied().collect();
     if huge.is_empty() {
         let on: Vec<usize> = units.iter().map(|unit| unit.node).collect();
-        return shares.targets_in_groups(&on, turn);
+        return shares.targets_in_groups(held, &on, turn);
     }
-    let of_huge = shares.targets(&nodes(&huge), turn);
+    let blocks_held: Vec<usize> = held.iter().map(|units| units / (HUGE_BYTES / piece.unit) as usize).collect();
+    let of_huge = shares.targets(&blocks_held, &nodes(&huge), turn);
     let placed = huge.iter().zip(&of_huge).flat_map(|(b, to)| b.iter().map(|unit| to.unwrap_or(unit.node)));
-    let placed: Vec<usize> = placed.collect();
+    let mut held = held.to_vec();
+    shares.hold(&mut held, placed);
     let small = blocks.iter().filter(|block| !whole(block)).flat_map(|block| block.iter().map(|unit| unit.node));
-    let of_small = shares.targets_beside(&placed, &small.collect::<Vec<_>>(), turn);
+    let of_small = shares.targets(&held, &small.collect::<Vec<_>>(), turn);
     let (mut of_huge, mut of_small) = (of_huge.into_iter(), of_small.into_iter());
     let mut all = Vec::with_capacity(units.len());
     for block in blocks {
@@ -141,13 +146,16 @@ pub fn apply(
     piece: &Piece,
     number: usize,
     shares: &Shares,
+    so_far: &Tally,
     journal: &mut Journal,
     pace: &mut Pace,
 ) -> Result<Tally, InspectError> {
     let mut tally = Tally::default();
-    for (turn, (first, count)) in piece.windows().into_iter().enumerate() {
+    for (first, count) in piece.windows() {
+        let turn = shares.least(&so_far.after, &tally.after);
+        let held = shares.held(&so_far.after, &tally.after, piece.unit);
         let looked = piece.look(first, count)?;
-        let targets = targets(piece, &looked.units, shares, turn);
+        let targets = targets(piece, &looked.units, shares, &held, turn);
         if targets.iter().any(Option::is_some) {
             journal.write(&where_they_were(number, &looked.units))?;
         }
@@ -288,7 +296,7 @@ mod tests {
         let numbers = (0..512).chain(520..1020).chain(1030..1530);
         let units: Vec<Unit> = numbers.map(unit).collect();
         let shares = Shares::new(vec![(0, 1), (1, 1), (2, 1)]).unwrap();
-        let after: Vec<usize> = targets(&piece, &units, &shares, 0).iter().map(|to| to.unwrap_or(0)).collect();
+        let after: Vec<usize> = targets(&piece, &units, &shares, &[], 0).iter().map(|to| to.unwrap_or(0)).collect();
         assert!(after[..512].iter().all(|node| *node == after[0]));
         for node in 0..3 {
             let count = after.iter().filter(|n| **n == node).count();

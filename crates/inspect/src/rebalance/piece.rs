@@ -1,7 +1,7 @@
 //! Which memory is to be spread, and how is each page of it reached?
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::fs::{self, File};
 
 use homenode_memory::Refusal;
 use homenode_memory::foreign::{self, SharedWindow};
@@ -29,7 +29,7 @@ pub struct Piece {
     pub policy: String,
     /// Bytes of a page, small or reserved huge.
     pub unit: u64,
-    /// Whether the kernel has joined pages to huge ones somewhere in it: those move as one.
+    /// Whether the kernel may have joined pages to huge ones in it: those move as one.
     pub has_huge_blocks: bool,
     /// Who maps it.
     instances: Vec<Instance>,
@@ -66,6 +66,9 @@ impl Piece {
     pub fn of(server: &Server, private_min: u64) -> Result<Vec<Piece>, InspectError> {
         let mut shared: BTreeMap<(u32, u32, u64), Piece> = BTreeMap::new();
         let mut private = Vec::new();
+        // smaps does not show huge pages that automatic balancing has marked, so the setting decides for private memory.
+        let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+        let may_join = !setting.contains("[never]") && !setting.is_empty();
         for process in &server.processes {
             let mappings = match mappings_of(process.pid) {
                 Ok(mappings) => mappings,
@@ -88,7 +91,7 @@ impl Piece {
                     piece.has_huge_blocks |= has_huge_blocks;
                     piece.instances.push(instance(process.pid, mapping));
                 } else if is_private_memory(mapping) && mapping.bytes() >= private_min {
-                    private.push(Piece::private(process.pid, mapping, has_huge_blocks));
+                    private.push(Piece::private(process.pid, mapping, may_join));
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! Which pages have to move so that every node has its share, and as few as that takes?
 
+use std::collections::BTreeMap;
+
 /// The nodes to spread over, and how much of the memory each is to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shares {
@@ -23,10 +25,19 @@ impl Shares {
         self.nodes.windows(2).all(|pair| pair[0].1 == pair[1].1)
     }
 
+    /// Which of the nodes has least, of two counts together: what is left over of the next stretch goes there.
+    pub fn least(&self, one: &BTreeMap<usize, u64>, other: &BTreeMap<usize, u64>) -> usize {
+        let bytes = |node: &usize| one.get(node).unwrap_or(&0) + other.get(node).unwrap_or(&0);
+        // By weight: a node that is to have twice as much has half as much of its share.
+        let filled = |(node, weight): &(usize, u64)| u128::from(bytes(node)) * 1000 / u128::from(*weight);
+        (0..self.nodes.len()).min_by_key(|index| filled(&self.nodes[*index])).unwrap_or(0)
+    }
+
     /// How many of `units` each node is to get, if it has `held` already; what is left over goes to other nodes each `turn`.
     fn quotas_beside(&self, held: &[usize], units: usize, turn: usize) -> Vec<usize> {
         let all = self.quotas(units + held.iter().sum::<usize>(), turn);
-        let mut quotas: Vec<usize> = all.iter().zip(held).map(|(quota, held)| quota.saturating_sub(*held)).collect();
+        let quota = |(quota, held): (&usize, &usize)| quota.saturating_sub(*held).min(units);
+        let mut quotas: Vec<usize> = all.iter().zip(held).map(quota).collect();
         // Nodes that hold more than their share leave less for the others.
         while quotas.iter().sum::<usize>() > units {
             if let Some(largest) = quotas.iter_mut().max() {
@@ -49,23 +60,44 @@ impl Shares {
     }
 
     /// As [`targets`](Shares::targets), group by group of few neighbours: what is small and hot (descriptors, lock tables) is
-    /// spread too, not only the whole. Costs more moves than evening out the whole would.
-    pub fn targets_in_groups(&self, on: &[usize], turn: usize) -> Vec<Option<usize>> {
+    /// spread too, not only the whole. Costs more moves than evening out the whole would. `held` is what each of the nodes has
+    /// of other units, so that these even out what those could not.
+    pub fn targets_in_groups(&self, held: &[usize], on: &[usize], turn: usize) -> Vec<Option<usize>> {
         const UNITS_A_NODE: usize = 8;
-        let groups = on.chunks(UNITS_A_NODE * self.nodes.len()).enumerate();
-        groups.flat_map(|(index, group)| self.targets(group, turn + index)).collect()
+        let mut held = held.to_vec();
+        let mut all = Vec::with_capacity(on.len());
+        for (index, group) in on.chunks(UNITS_A_NODE * self.nodes.len()).enumerate() {
+            let targets = self.targets(&held, group, turn + index);
+            let after = group.iter().zip(&targets).map(|(node, target)| target.unwrap_or(*node));
+            self.hold(&mut held, after);
+            all.extend(targets);
+        }
+        all
+    }
+
+    /// Counts units by node; nodes that aren't among these are left out.
+    pub fn hold(&self, held: &mut Vec<usize>, on: impl Iterator<Item = usize>) {
+        held.resize(self.nodes.len(), 0);
+        for node in on {
+            if let Some(index) = self.nodes.iter().position(|(known, _)| *known == node) {
+                held[index] += 1;
+            }
+        }
+    }
+
+    /// How many units of `unit` bytes each of the nodes has, of two counts in bytes together.
+    pub fn held(&self, one: &BTreeMap<usize, u64>, other: &BTreeMap<usize, u64>, unit: u64) -> Vec<usize> {
+        let bytes = |node: &usize| one.get(node).unwrap_or(&0) + other.get(node).unwrap_or(&0);
+        self.nodes.iter().map(|(node, _)| (bytes(node) / unit) as usize).collect()
     }
 
     /// For each unit, on the node given, where it has to go; `None` if it stays. Units that move are spread evenly over
     /// those of their node, and their targets take turns: neighbours end on different nodes.
-    pub fn targets(&self, on: &[usize], turn: usize) -> Vec<Option<usize>> {
-        self.targets_beside(&[], on, turn)
-    }
-
-    /// As [`targets`](Shares::targets), so that the whole is even with other units, that have been placed on `placed`.
-    pub fn targets_beside(&self, placed: &[usize], on: &[usize], turn: usize) -> Vec<Option<usize>> {
-        let held = |node: usize| placed.iter().filter(|placed| **placed == node).count();
-        let held: Vec<usize> = self.nodes.iter().map(|(node, _)| held(*node)).collect();
+    ///
+    /// `held` is what each of the nodes has of other units: the whole becomes even, as far as these can make it so.
+    pub fn targets(&self, held: &[usize], on: &[usize], turn: usize) -> Vec<Option<usize>> {
+        let mut held = held.to_vec();
+        held.resize(self.nodes.len(), 0);
         let mut missing = self.quotas_beside(&held, on.len(), turn);
         let mut surplus: Vec<(usize, usize, usize)> = Vec::new();
         for node in on {
@@ -119,7 +151,7 @@ mod tests {
     #[test]
     fn all_on_one_node_becomes_a_quarter_on_each_of_four() {
         let on = vec![2; 400];
-        let targets = even(&[0, 1, 2, 3]).targets(&on, 0);
+        let targets = even(&[0, 1, 2, 3]).targets(&[], &on, 0);
         let after = after(&on, &targets);
         (0..4).for_each(|node| assert_eq!(after.iter().filter(|n| **n == node).count(), 100));
         assert_eq!(targets.iter().flatten().count(), 300);
@@ -130,17 +162,17 @@ mod tests {
     #[test]
     fn what_is_placed_already_counts() {
         let shares = even(&[0, 1]);
-        let targets = shares.targets_beside(&[0, 0, 0, 1], &[0, 0, 0, 0], 0);
+        let targets = shares.targets(&[3, 1], &[0, 0, 0, 0], 0);
         assert_eq!(after(&[0, 0, 0, 0], &targets).iter().filter(|node| **node == 1).count(), 3);
         // More than its share: all the rest goes elsewhere.
-        assert_eq!(after(&[0, 0], &shares.targets_beside(&[0; 9], &[0, 0], 0)), [1, 1]);
+        assert_eq!(after(&[0, 0], &shares.targets(&[9, 0], &[0, 0], 0)), [1, 1]);
     }
 
     #[test]
     fn weights_are_followed_and_nodes_not_named_are_emptied() {
         let shares = Shares::new(vec![(0, 3), (1, 1)]).unwrap();
         let on = vec![5; 8];
-        let after = after(&on, &shares.targets(&on, 0));
+        let after = after(&on, &shares.targets(&[], &on, 0));
         assert_eq!(after.iter().filter(|node| **node == 0).count(), 6);
         assert!(!shares.is_even());
         assert!(Shares::new(vec![(0, 0)]).is_none());
@@ -151,7 +183,7 @@ mod tests {
         fn every_node_gets_its_quota_by_the_fewest_moves(on in proptest::collection::vec(0usize..5, 0..300), turn in 0usize..9) {
             let shares = even(&[0, 1, 2]);
             let quotas = shares.quotas(on.len(), turn);
-            let targets = shares.targets(&on, turn);
+            let targets = shares.targets(&[], &on, turn);
             let after = after(&on, &targets);
             let count = |nodes: &[usize], node: usize| nodes.iter().filter(|n| **n == node).count();
             let mut fewest = count(&on, 3) + count(&on, 4);
