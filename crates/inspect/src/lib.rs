@@ -8,6 +8,7 @@ pub mod c2c;
 pub mod command;
 pub mod doctor;
 mod error;
+pub mod measure;
 pub mod picture;
 pub mod place;
 pub mod proc;

@@ -29,6 +29,7 @@ mod policy;
 mod prefault;
 mod region;
 mod residency;
+mod words;
 
 #[cfg(all(target_os = "linux", not(homenode_lab), not(miri)))]
 mod sys;
@@ -42,6 +43,7 @@ pub use policy::{HugePages, ParsePolicyError, Policy};
 pub use prefault::Prefault;
 pub use region::{PageKind, Region, set_thread_policy};
 pub use residency::{Migration, Residency};
+pub use words::Words;
 
 /// Size and alignment of a huge page in bytes: what regions are rounded up and aligned to.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;

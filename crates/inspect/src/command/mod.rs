@@ -5,6 +5,7 @@ mod doctor;
 mod inside;
 mod launch;
 mod locate;
+mod measure;
 mod rebalance;
 mod size;
 mod stacks;
@@ -34,6 +35,8 @@ pub enum Command {
     Waits(waits::Options),
     /// Show which cache lines are fought over: by perf's counters, or from a recording
     C2c(c2c::Options),
+    /// Measure latency, bandwidth, core to core and page migration, by node
+    Measure(measure::Options),
     /// Sample the stacks of a server's threads, running and waiting; flame graphs
     Stacks(stacks::Options),
     /// Find what is set wrongly: findings with evidence, cost and the command that mends it
@@ -50,6 +53,7 @@ pub fn run(command: &Command) -> Result<(), InspectError> {
         Command::Run(options) => launch::run(options),
         Command::Waits(options) => waits::run(options),
         Command::C2c(options) => c2c::run(options),
+        Command::Measure(options) => measure::run(options),
         Command::Stacks(options) => stacks::run(options),
         Command::Doctor(options) => doctor::run(options),
     }
