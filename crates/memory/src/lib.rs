@@ -22,6 +22,7 @@
 //! ```
 
 mod account;
+mod census;
 #[cfg(all(target_os = "linux", not(homenode_lab), not(miri)))]
 pub mod foreign;
 mod outcome;
@@ -38,12 +39,18 @@ mod sys;
 mod sys;
 
 pub use account::{Account, AccountRow, Accounts, LimitExceeded};
+pub use census::{Census, Whereabouts};
 pub use outcome::{MemoryError, Placement, Refusal};
 pub use policy::{HugePages, ParsePolicyError, Policy};
-pub use prefault::Prefault;
+pub use prefault::{Prefault, prefault_all};
 pub use region::{PageKind, Region, set_thread_policy};
 pub use residency::{Migration, Residency};
 pub use words::Words;
+
+/// Size of a small page in bytes.
+pub fn page_bytes() -> usize {
+    sys::page_bytes()
+}
 
 /// Size and alignment of a huge page in bytes: what regions are rounded up and aligned to.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;

@@ -89,6 +89,16 @@ pub enum MemoryError {
         /// The kernel's answer.
         refusal: Refusal,
     },
+    /// Pages are to be bound to nodes that have too little memory left; touching them would end the process.
+    #[error("{bytes} bytes cannot be bound ({policy}): {available_bytes} bytes are left there")]
+    NodesFull {
+        /// What is still to be made present.
+        bytes: u64,
+        /// To which nodes it is bound.
+        policy: Policy,
+        /// What these nodes together can still give.
+        available_bytes: u64,
+    },
     /// Pages could not be made present: memory ran out, or it is damaged.
     #[error("cannot make memory present: {source}")]
     Populate {

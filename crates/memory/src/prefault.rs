@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use crate::region::Nodes;
-use crate::{HUGE_PAGE_BYTES, MemoryError, Policy, Region, sys};
+use crate::{HUGE_PAGE_BYTES, MemoryError, PageKind, Policy, Region, sys};
 
 /// What one thread takes at a time: long enough to make taking it free, short enough that threads end together.
 const PIECE_BYTES: usize = 32 << 20;
@@ -30,8 +30,10 @@ impl Region {
     /// part without policy by threads on the caller's node, as if the caller did it.
     ///
     /// # Errors
-    /// [`MemoryError::Populate`] if memory runs out; what was filled by then stays present.
+    /// [`MemoryError::NodesFull`] if bound memory does not fit on its nodes, [`MemoryError::Populate`] if memory runs out;
+    /// what was filled by then stays present.
     pub fn prefault(&self) -> Result<Prefault, MemoryError> {
+        self.check_room()?;
         let parts = self.placements().into_iter();
         let crews = crews(parts.map(|(range, policy, _)| (range, policy)), self.nodes());
         let threads: usize = crews.iter().map(|crew| crew.threads).sum();
@@ -42,6 +44,27 @@ impl Region {
         };
         outcome.map_err(|source| MemoryError::Populate { source })?;
         Ok(Prefault { bytes: self.len(), threads })
+    }
+
+    /// A bound page that its nodes cannot give is no error that could be handled: the kernel ends a process to make room
+    /// (mm/oom_kill.c, CONSTRAINT_MEMORY_POLICY). So the room is looked at before.
+    fn check_room(&self) -> Result<(), MemoryError> {
+        if self.nodes().uniform || self.pages() == PageKind::Reserved {
+            return Ok(());
+        }
+        for (range, policy, _) in self.placements() {
+            let Policy::Bind(bound) = &policy else { continue };
+            let present = self.residency(range.clone()).map_or(0, |residency| residency.present_bytes());
+            let bytes = (range.len() as u64).saturating_sub(present);
+            let Some(available_bytes) = bound.iter().map(|node| sys::available_bytes(*node)).sum::<Option<u64>>()
+            else {
+                continue;
+            };
+            if available_bytes < bytes {
+                return Err(MemoryError::NodesFull { bytes, policy, available_bytes });
+            }
+        }
+        Ok(())
     }
 
     fn fill(&self, range: Range<usize>) -> io::Result<()> {
@@ -55,6 +78,27 @@ impl Region {
             other => other,
         }
     }
+}
+
+/// Makes every page of several regions present, all at the same time: regions of different nodes are filled by their own
+/// nodes' CPUs.
+///
+/// # Errors
+/// As [`Region::prefault`], of the first region that has one; the others are filled all the same.
+pub fn prefault_all(regions: &[&Region]) -> Result<(), MemoryError> {
+    // Room on each node is for all its regions together, so it is looked at while none is being filled.
+    regions.iter().try_for_each(|region| region.check_room())?;
+    if let [only] = regions {
+        return only.prefault().map(|_| ());
+    }
+    let filled = std::thread::scope(|scope| {
+        let threads: Vec<_> = regions.iter().map(|region| scope.spawn(|| region.prefault())).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect::<Vec<_>>()
+    });
+    filled.into_iter().try_for_each(|outcome| outcome.map(|_| ()))
 }
 
 /// Writes to every page without changing it, also beside other threads that use the memory.

@@ -171,7 +171,12 @@ fn map(
     nodes: &Nodes,
 ) -> Result<(NonNull<u8>, PageKind), MemoryError> {
     if matches!(huge_pages, HugePages::Try | HugePages::Require) {
-        let reserved = check_huge_bytes(bytes, policy, nodes)
+        // Where one may do without them, they are not worth another node.
+        let wanted = match policy {
+            Policy::Preferred(node) if huge_pages == HugePages::Try => Policy::Bind(vec![*node]),
+            policy => policy.clone(),
+        };
+        let reserved = check_huge_bytes(bytes, &wanted, nodes)
             .and_then(|()| sys::map(bytes, true).map_err(|source| MemoryError::HugePages { bytes, source }));
         match reserved {
             Ok(start) => return Ok((start, PageKind::Reserved)),

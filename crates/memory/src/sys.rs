@@ -190,6 +190,21 @@ pub(crate) fn free_huge_bytes(node: usize) -> u64 {
     pages.unwrap_or(0).saturating_mul(HUGE_PAGE_BYTES as u64)
 }
 
+/// Bytes that a node could give small pages from at this moment: free ones, and page cache that can be dropped.
+pub(crate) fn available_bytes(node: usize) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo")).ok()?;
+    // "Node 0 MemFree:          996096 kB"
+    let field = |name: &str| {
+        let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(name))?;
+        line.split_whitespace().nth(3)?.parse::<u64>().ok()
+    };
+    // The kernel keeps some back (vm.min_free_kbytes, and more in front of it), and dirty cache is not dropped at once.
+    let kept_back = field("MemTotal:")? / 64 + (8 << 10);
+    let dropped = field("Active(file):").unwrap_or(0) + field("Inactive(file):").unwrap_or(0);
+    let dirty = field("Dirty:").unwrap_or(0) + field("Mapped:").unwrap_or(0);
+    Some((field("MemFree:")? + dropped.saturating_sub(dirty)).saturating_sub(kept_back) << 10)
+}
+
 /// Names of the error numbers that pages are refused with, for people.
 pub(crate) fn error_text(errno: i32) -> String {
     io::Error::from_raw_os_error(errno).to_string()
@@ -197,6 +212,8 @@ pub(crate) fn error_text(errno: i32) -> String {
 
 /// The page isn't present.
 pub(crate) const ABSENT: i32 = -libc::ENOENT;
+/// Nothing is mapped at the address, or only the page of zeros that all share.
+pub(crate) const NO_PAGE: i32 = -libc::EFAULT;
 /// What a status is set to before asking; the kernel never writes it.
 pub(crate) const UNASKED: i32 = i32::MIN;
 /// Whether this system has memory policies at all.

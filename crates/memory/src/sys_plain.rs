@@ -92,10 +92,15 @@ pub(crate) fn free_huge_bytes(_node: usize) -> u64 {
     0
 }
 
+pub(crate) fn available_bytes(_node: usize) -> Option<u64> {
+    None
+}
+
 pub(crate) fn error_text(errno: i32) -> String {
     format!("error {errno}")
 }
 
 pub(crate) const ABSENT: i32 = -2;
+pub(crate) const NO_PAGE: i32 = -14;
 pub(crate) const UNASKED: i32 = i32::MIN;
 pub(crate) const HAS_POLICIES: bool = cfg!(homenode_lab);

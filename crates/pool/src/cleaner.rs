@@ -3,6 +3,8 @@
 //! A cleaner moves the clock hands of its node's partitions ahead of demand: unreferenced clean
 //! pages are evicted, unreferenced dirty ones written in batches and then evicted, until each
 //! partition has its share of free frames. A task that misses then finds a frame without writing.
+//! As long as all partitions together have free frames to spare, nothing is evicted: a task whose
+//! own partition is full takes one of another.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -171,11 +173,18 @@ impl Pool {
         Ok(())
     }
 
+    /// Whether all partitions together have fewer free frames than each is to have.
+    fn is_short(&self) -> bool {
+        let sum = |of: fn(&Partition) -> usize| self.partitions.iter().map(of).sum::<usize>();
+        sum(Partition::free_count) < sum(Partition::free_target)
+    }
+
     /// One round over a node's partitions; false if frames are wanting and none could be freed.
     fn clean_node(&self, cleaner: &Cleaner, buffers: &mut Buffers) -> bool {
         let mut fruitful = true;
+        let short = self.is_short();
         for partition in self.partitions.iter().filter(|p| p.node() == cleaner.node) {
-            if partition.free_count() < partition.free_target() {
+            if short && partition.free_count() < partition.free_target() {
                 fruitful &= self.clean_partition(cleaner, partition, buffers) > 0;
             }
         }
@@ -273,8 +282,15 @@ impl Pool {
         if demand.iter().sum::<u64>() < BALANCE_DEMAND_MIN {
             return;
         }
-        for (partition, (keep, target)) in self.partitions.iter().zip(balance(&demand)) {
-            partition.set_redirect(keep, target);
+        // Where page numbers decide, what is too much for one partition goes to its neighbours on the node.
+        let mut first = 0;
+        let same_node = |a: &Partition, b: &Partition| !self.is_dealt() || a.node() == b.node();
+        for group in self.partitions.chunk_by(same_node) {
+            let routes = balance(&demand[first..first + group.len()]);
+            for (partition, (keep, target)) in group.iter().zip(routes) {
+                partition.set_redirect(keep, first + target);
+            }
+            first += group.len();
         }
         *before = now;
     }
@@ -299,8 +315,10 @@ fn run(pool: Weak<Pool>, cleaners: &Cleaners, index: usize) {
             pool.rebalance(&mut demand);
             balanced_ns = clock::now_ns();
         }
+        // Nothing to do, although somebody may have asked: others have frames, so there is no hurry to look again.
+        let idle = !pool.is_short();
         drop(pool);
-        if !fruitful {
+        if !fruitful || idle {
             thread::sleep_ns(FRUITLESS_NS);
         }
         if !cleaner.requested.load(SeqCst) && !cleaners.stop.load(SeqCst) {

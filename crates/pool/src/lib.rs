@@ -26,6 +26,7 @@
 //! error real.
 
 mod arena;
+mod census;
 mod cleaner;
 mod error;
 mod file;
@@ -41,11 +42,12 @@ mod translation;
 mod waits;
 mod writeback;
 
+pub use census::{FrameInfo, PageInfo};
 pub use error::PoolError;
 pub use guard::{Exclusive, Optimistic, Shared};
 pub use page::{PageBuf, PageMut, PageRef, header, page_checksum};
 pub use pool::{Pool, PoolConfig, RepairHook};
-pub use stats::{PartitionStats, PoolStats};
+pub use stats::{PartitionStats, PoolRegion, PoolStats};
 pub use writeback::Pace;
 
 /// Number of a page in the page file; its bytes start at `page_no * PAGE_BYTES`.

@@ -17,7 +17,7 @@ use crate::guard::{Exclusive, Optimistic, Shared};
 use crate::page::{header, seal, verify};
 use crate::partition::Partition;
 use crate::space::Space;
-use crate::stats::{PoolStats, bump};
+use crate::stats::{PoolRegion, PoolStats, bump};
 use crate::translation::{Entry, Slot, Translation};
 use crate::waits::Waits;
 use crate::{NO_PAGE, PAGE_BYTES, PageNo, PoolError, Wal};
@@ -38,7 +38,9 @@ pub struct PoolConfig {
     pub lanes: usize,
     /// Use huge pages where the machine has them.
     pub huge_pages: bool,
-    /// Where the memory comes from. `Default` and `Local`: each partition's from its own node.
+    /// On which nodes pages lie. `Interleave`, `WeightedInterleave` and `Bind` deal them to nodes by their numbers, whoever
+    /// loads them; `Local` puts them on the node of who loads them; `Default` does so without asking the kernel for
+    /// anything; `Preferred` puts them all on one node.
     pub policy: Policy,
     /// Make all memory present at once rather than at first use.
     pub prefault: bool,
@@ -262,7 +264,7 @@ impl Pool {
     /// Reads the page into a frame, which is returned exclusively latched. The entry, `before` until
     /// now, says loading.
     fn load(&self, page_no: PageNo, slot: &Slot, before: Entry, purpose: Purpose) -> Result<&Frame, PoolError> {
-        let frame = self.take_frame().inspect_err(|_| slot.store(before))?;
+        let frame = self.take_frame(page_no).inspect_err(|_| slot.store(before))?;
         match self.fill(frame, page_no, purpose) {
             Ok(repaired) => {
                 self.publish(frame, page_no, slot, before.is_unlogged());
@@ -333,12 +335,22 @@ impl Pool {
         &self.partitions[self.arena.home(thread::current_cpu())]
     }
 
-    /// A frame that holds no page, exclusively latched.
-    fn take_frame(&self) -> Result<&Frame, PoolError> {
-        let home = self.home();
+    /// The partition that the page belongs to, or that the calling task is at home in.
+    pub(crate) fn partition_for(&self, page_no: PageNo) -> &Partition {
+        &self.partitions[self.arena.partition_for(page_no, self.home().id())]
+    }
+
+    /// Whether a page's number decides on which node it lies.
+    pub(crate) fn is_dealt(&self) -> bool {
+        self.arena.is_dealt()
+    }
+
+    /// A frame for this page that holds none yet, exclusively latched.
+    fn take_frame(&self, page_no: PageNo) -> Result<&Frame, PoolError> {
+        let wanted = self.partition_for(page_no);
         let mut patience = self.cleaners.patience();
         loop {
-            let routed = &self.partitions[home.route()];
+            let routed = &self.partitions[wanted.route()];
             let popped = self.pop_near(routed);
             if popped.is_none() {
                 self.cleaners.request(routed.node());
@@ -346,11 +358,11 @@ impl Pool {
             if let Some(frame) = popped.or_else(|| self.evict_near(routed)) {
                 let partition = &self.partitions[frame.partition()];
                 bump(&partition.counters.taken, 1);
-                bump(&partition.counters.borrowed, u64::from(partition.id() != home.id()));
+                bump(&partition.counters.borrowed, u64::from(partition.id() != wanted.id()));
                 latch_unwanted(frame);
                 return Ok(frame);
             }
-            bump(&home.counters.frame_waits, 1);
+            bump(&wanted.counters.frame_waits, 1);
             self.wait_for_frame(routed, &mut patience)?;
         }
     }
@@ -433,7 +445,7 @@ impl Pool {
 
     fn allocate_as(&self, lane: usize, unlogged: bool) -> Result<Exclusive<'_>, PoolError> {
         let page_no = self.space.take(lane, unlogged, &self.file, &self.translation)?;
-        let frame = self.take_frame().inspect_err(|_| self.space.release(lane, page_no, unlogged))?;
+        let frame = self.take_frame(page_no).inspect_err(|_| self.space.release(lane, page_no, unlogged))?;
         // SAFETY: take_frame returns it exclusively latched.
         let mut page = unsafe { frame.page_mut() };
         page.zero(0, PAGE_BYTES);
@@ -606,6 +618,13 @@ impl Pool {
             descriptor_bytes: self.arena.descriptor_bytes() as u64,
             translation_bytes: self.translation.bytes() as u64,
         }
+    }
+
+    /// The pool's memory, region by region: for a census.
+    pub fn regions(&self) -> Vec<PoolRegion> {
+        let mut regions = self.arena.regions();
+        regions.extend(self.translation.regions());
+        regions
     }
 
     /// Stops the page cleaners and waits until they have ended. Writes nothing: dirty pages are a

@@ -65,7 +65,7 @@ impl Pool {
         if entry != absent {
             return Ok(None);
         }
-        let frame = self.spare_frame().ok_or(NoSpareFrame)?;
+        let frame = self.spare_frame(page_no).ok_or(NoSpareFrame)?;
         if !slot.replace(entry, Entry::loading(entry.is_unlogged())) {
             self.give_back(frame);
             return Ok(None);
@@ -73,12 +73,14 @@ impl Pool {
         Ok(Some(Claim { page_no, slot, entry, frame }))
     }
 
-    /// A frame from the fullest free list, if that has more than its cleaner would keep there.
-    fn spare_frame(&self) -> Option<&Frame> {
-        let partition = self.partitions.iter().max_by_key(|p| p.free_count())?;
-        if partition.free_count() <= partition.free_target() {
-            return None;
-        }
+    /// A frame from the fullest free list, if that has more than its cleaner would keep there: of the node that the page is
+    /// dealt to, else of any.
+    fn spare_frame(&self, page_no: PageNo) -> Option<&Frame> {
+        let spare = |p: &&Partition| p.free_count() > p.free_target();
+        let node = self.is_dealt().then(|| self.partition_for(page_no).node());
+        let there = self.partitions.iter().filter(|p| node.is_none_or(|node| p.node() == node)).filter(spare);
+        let fullest = there.max_by_key(|p| p.free_count());
+        let partition = fullest.or_else(|| self.partitions.iter().filter(spare).max_by_key(|p| p.free_count()))?;
         let frame = partition.pop_free()?;
         bump(&partition.counters.taken, 1);
         crate::pool::latch_unwanted(frame);

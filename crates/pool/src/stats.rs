@@ -2,6 +2,9 @@
 //!
 //! Hits are not counted: counting them would be the only write on the read path.
 
+use std::ops::Range;
+
+use homenode_memory::{PageKind, Placement, Region};
 use homenode_platform::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Counters of one partition. Bumped by misses, evictions and writes only.
@@ -61,10 +64,39 @@ pub struct PartitionStats {
     pub frame_waits: u64,
     /// Frames given to pages.
     pub taken: u64,
-    /// Of those, to tasks whose own partition is another.
+    /// Of those, wanted from another partition that had none.
     pub borrowed: u64,
     /// Frames looked at by the clock hand.
     pub swept: u64,
+}
+
+/// A region of the pool's memory: where it is in the address space, and where it ought to be in the machine.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PoolRegion {
+    /// What it holds.
+    pub name: String,
+    /// The node that it belongs to, if to one.
+    pub node: Option<usize>,
+    /// Its addresses.
+    pub addresses: Range<usize>,
+    /// What it is made of.
+    pub pages: PageKind,
+    /// What became of the policy that was asked for.
+    pub placement: Placement,
+}
+
+impl PoolRegion {
+    pub(crate) fn of(name: impl Into<String>, node: Option<usize>, region: &Region) -> PoolRegion {
+        let start = region.as_ptr().addr();
+        PoolRegion {
+            name: name.into(),
+            node,
+            addresses: start..start + region.len(),
+            pages: region.pages(),
+            placement: region.placement(),
+        }
+    }
 }
 
 /// What the pool holds and has done.

@@ -15,6 +15,7 @@ use homenode_topology::Topology;
 
 use crate::PageNo;
 use crate::frame::Frame;
+use crate::stats::PoolRegion;
 
 /// Entries of a chunk: 2 MiB of them, for 4 GiB of pages.
 const CHUNK: usize = 1 << 18;
@@ -165,6 +166,14 @@ impl Translation {
         }
         drop(regions);
         Ok(self.slot(page_no))
+    }
+
+    /// Its chunks, for a census.
+    pub(crate) fn regions(&self) -> Vec<PoolRegion> {
+        let regions = self.regions.lock();
+        let named =
+            |(chunk, region): (usize, &Region)| PoolRegion::of(format!("page table, part {chunk}"), None, region);
+        regions.iter().enumerate().map(named).collect()
     }
 
     /// Bytes of memory the array's chunks take at most.

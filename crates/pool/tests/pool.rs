@@ -24,6 +24,27 @@ fn value(page: PageRef<'_>) -> u64 {
 }
 
 #[test]
+fn nothing_is_evicted_while_there_is_room_in_other_partitions() {
+    let (folder, wal) = (Folder::new("room"), MemoryWal::new());
+    let config = PoolConfig { bytes: 16 << 20, partitions: 8, ..small() };
+    let pool = open(&folder, &wal, config);
+    // One thread, at home in one partition of 128 frames; slowly enough for the cleaner to come by.
+    let pages: Vec<PageNo> = (0..700)
+        .map(|i| {
+            if i % 100 == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            let mut guard = pool.allocate(0).unwrap();
+            change(&mut guard, &wal, i);
+            guard.page_no()
+        })
+        .collect();
+    let total = pool.stats().total();
+    assert_eq!((total.evictions, total.writes), (0, 0), "{total:?}");
+    assert!(pages.iter().all(|page_no| pool.is_resident(*page_no)));
+}
+
+#[test]
 fn pages_come_back_from_the_file_with_what_was_written() {
     let (folder, wal) = (Folder::new("back"), MemoryWal::new());
     let pool = open(&folder, &wal, small());

@@ -15,6 +15,7 @@
 
 mod bundle;
 mod capture;
+mod counters;
 mod describe;
 mod error;
 mod list;
@@ -23,6 +24,7 @@ mod model;
 mod read;
 
 pub use capture::Capture;
+pub use counters::NodeCounters;
 pub use error::TopologyError;
 pub use list::{format_list, parse_list};
 pub use model::{BlockDevice, Cpu, HugePagePool, L3Group, Node, Note, Problem, Settings, Topology};

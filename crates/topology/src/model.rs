@@ -266,6 +266,26 @@ impl Topology {
         self.memory_nodes().len() == 1
     }
 
+    /// The same machine as if all its memory were one node with all CPUs: what to plan by when placement is switched off.
+    pub fn as_one_node(&self) -> Topology {
+        let mut one = self.clone();
+        let id = self.nodes[0].id;
+        let sum = |of: fn(&Node) -> Option<u64>| self.nodes.iter().map(of).sum::<Option<u64>>();
+        let node = Node {
+            cpus: self.cpus.iter().map(|cpu| cpu.id).collect(),
+            memory_bytes: sum(|node| node.memory_bytes),
+            free_bytes: sum(|node| node.free_bytes),
+            allowed: true,
+            ..self.nodes[0].clone()
+        };
+        one.nodes = vec![node];
+        one.distances = Vec::new();
+        one.cpus.iter_mut().for_each(|cpu| cpu.node = id);
+        one.l3_groups.iter_mut().for_each(|group| group.node = id);
+        one.devices.iter_mut().for_each(|device| device.node = device.node.and(Some(id)));
+        one
+    }
+
     /// Block devices with hardware behind them, by name.
     pub fn devices(&self) -> &[BlockDevice] {
         &self.devices

@@ -23,6 +23,7 @@ mod layout;
 mod leaf;
 mod merge;
 mod op;
+mod path;
 mod smo;
 mod tree;
 mod verify;
