@@ -4,6 +4,7 @@ use crate::catalog::{Definitions, Index, Table, TableDefinition};
 use crate::error::{Result, Storage};
 use crate::housekeeping;
 use crate::info::Sessions;
+use crate::placement::WorkerPlace;
 use crate::record;
 use crate::recovery;
 use crate::rowid::RowIds;
@@ -37,8 +38,13 @@ pub struct Options {
     pub sessions_max: usize,
     /// Whether a commit waits until the log is on stable storage. Without it, an operating-system crash loses commits.
     pub sync: bool,
-    /// Where the pool's memory lies.
+    /// On which nodes the pool's pages lie.
     pub pool_policy: Policy,
+    /// Whether memory is placed by node at all. Without it the machine counts as one node.
+    pub numa: bool,
+    /// Whether the pool's memory is made present at the start, each node's by its own CPUs. `None`: where it is placed by
+    /// node, so that it is there as long as it is sure to be had.
+    pub prefault: Option<bool>,
     /// Whether the pool asks for huge pages.
     pub huge_pages: bool,
     /// Log bytes after which a checkpoint begins.
@@ -59,6 +65,8 @@ impl Default for Options {
             sessions_max: 1024,
             sync: true,
             pool_policy: Policy::Interleave,
+            numa: true,
+            prefault: None,
             huge_pages: true,
             checkpoint_log_bytes: 1 << 30,
             log_buffer_bytes: 16 << 20,
@@ -142,6 +150,8 @@ pub struct Inner {
     pub(crate) dir: PathBuf,
     pub(crate) options: Options,
     pub(crate) topology: Arc<Topology>,
+    /// The machine as placement sees it: the same, unless that is switched off.
+    pub(crate) planned: Arc<Topology>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) log: Arc<Log>,
     pub(crate) txns: Manager,
@@ -149,6 +159,8 @@ pub struct Inner {
     pub(crate) catalog: Catalog,
     pub(crate) sequences: Sequences,
     pub(crate) sessions: Sessions,
+    /// Who serves each lane.
+    pub(crate) workers: Box<[WorkerPlace]>,
     pub(crate) checkpoints: housekeeping::Checkpoints,
     /// Roots of the trees that exist: a purge that comes late must not touch the pages of one that is gone.
     pub(crate) live_trees: Mutex<HashSet<PageNo>>,
@@ -276,15 +288,19 @@ impl Database {
             Some(_) => Log::open_at(log_config, plan.log_end).sql()?,
         };
         let file = File::open(&dir.join("pages"), &OpenOptions::new().read(true).write(true).create(true)).sql()?;
+        let planned = if options.numa { topology.clone() } else { Arc::new(topology.as_one_node()) };
+        let policy = if options.numa { options.pool_policy.clone() } else { Policy::Default };
         let pool_config = PoolConfig {
+            // A bound pool is either all there or refused: later there would be nobody to tell.
+            prefault: options.prefault.unwrap_or(!planned.is_uniform()) || matches!(policy, Policy::Bind(_)),
             partitions: options.lanes,
             huge_pages: options.huge_pages,
-            policy: options.pool_policy.clone(),
+            policy,
             bytes: options.pool_bytes,
             lanes: options.lanes,
             ..PoolConfig::default()
         };
-        let pool = Pool::new(pool_config, file, Arc::new(PoolWal(log.clone())), &topology).sql()?;
+        let pool = Pool::new(pool_config, file, Arc::new(PoolWal(log.clone())), &planned).sql()?;
         let recovered = recovery::run(&dir, plan, &pool, &log, options.lanes)?;
         let catalog_tree = match recovered.catalog_root {
             Some(root) => Tree::open(pool.clone(), log.clone(), CATALOG_TREE_ID, root),
@@ -293,6 +309,7 @@ impl Database {
         let inner = Arc::new(Inner {
             dir,
             topology,
+            planned,
             txns: Manager::new(options.lanes, options.sessions_max, recovered.next_seq, recovered.clock),
             lanes: (0..options.lanes)
                 .map(|_| {
@@ -311,6 +328,7 @@ impl Database {
             },
             sequences: Sequences::new(recovered.sequences),
             sessions: Sessions::default(),
+            workers: (0..options.lanes).map(|_| WorkerPlace::new()).collect(),
             checkpoints: housekeeping::Checkpoints::new(recovered.redo_start),
             next_lane: AtomicU64::new(0),
             live_trees: Mutex::new(HashSet::new()),
@@ -374,6 +392,11 @@ impl Database {
     /// The machine.
     pub fn topology(&self) -> &Topology {
         &self.inner.topology
+    }
+
+    /// The machine as memory and work are placed on it: one node, if that is switched off.
+    pub fn planned_topology(&self) -> &Topology {
+        &self.inner.planned
     }
 
     /// The buffer pool.

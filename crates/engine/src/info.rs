@@ -1,8 +1,10 @@
 //! What can others know of a session? For views, and for whoever cancels it.
 
 use crate::database::{Database, Inner};
+use crate::placement::{NOWHERE, node_of};
+use crate::session_memory::{MemoryUse, SessionMemory};
 use crate::stats::Counter;
-use homenode_platform::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use homenode_platform::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use homenode_platform::clock;
 use homenode_platform::sync::Mutex;
 use homenode_platform::wait::WaitEvent;
@@ -27,8 +29,10 @@ pub enum Activity {
 pub struct SessionShared {
     /// Process-like number that a client uses to cancel.
     pub pid: u32,
-    /// The lane it writes on.
-    pub lane: usize,
+    lane: AtomicUsize,
+    /// The node that it shall live on, as `placement` keeps it.
+    pub(crate) wanted_node: AtomicI64,
+    moves: AtomicU64,
     pub(crate) slot: usize,
     /// When it began, microseconds since 1970.
     pub started_us: i64,
@@ -36,6 +40,8 @@ pub struct SessionShared {
     state_since_us: AtomicI64,
     query_since_us: AtomicI64,
     transaction_since_us: AtomicI64,
+    /// Its private memory.
+    pub memory: SessionMemory,
     texts: Mutex<Texts>,
     cancel_reason: AtomicU64,
     numbers: Mutex<(HashMap<u32, i64>, Option<i64>)>,
@@ -52,21 +58,39 @@ struct Texts {
 const REASONS: [&str; 2] = ["user request", "statement timeout"];
 
 impl SessionShared {
-    fn new(pid: u32, slot: usize, lane: usize) -> SessionShared {
+    pub(crate) fn new(pid: u32, slot: usize, lane: usize) -> SessionShared {
         let now = clock::unix_time_us();
         SessionShared {
             pid,
-            lane,
+            lane: AtomicUsize::new(lane),
+            wanted_node: AtomicI64::new(NOWHERE),
+            moves: AtomicU64::new(0),
             slot,
             started_us: now,
             state: AtomicU32::new(Activity::Idle as u32),
             state_since_us: AtomicI64::new(now),
             query_since_us: AtomicI64::new(0),
             transaction_since_us: AtomicI64::new(0),
+            memory: SessionMemory::default(),
             texts: Mutex::new(Texts::default()),
             cancel_reason: AtomicU64::new(0),
             numbers: Mutex::new((HashMap::new(), None)),
         }
+    }
+
+    /// The lane it writes on.
+    pub fn lane(&self) -> usize {
+        self.lane.load(Ordering::Relaxed)
+    }
+
+    /// The node that it shall live on, if somebody said so.
+    pub fn wanted_node(&self) -> Option<usize> {
+        node_of(self.wanted_node.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn moved_to(&self, lane: usize) {
+        self.lane.store(lane, Ordering::Relaxed);
+        self.moves.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Who is connected, from where.
@@ -138,6 +162,12 @@ pub struct SessionInfo {
     pub pid: u32,
     /// Its lane.
     pub lane: usize,
+    /// The node that it was pinned to.
+    pub pinned_node: Option<usize>,
+    /// How often it has changed its worker.
+    pub moves: u64,
+    /// Its private memory by context.
+    pub memory: Vec<MemoryUse>,
     /// Who is connected.
     pub user: String,
     /// The application's name.
@@ -180,6 +210,10 @@ impl Sessions {
         self.0.lock().1.retain(|_, shared| shared.slot != slot);
     }
 
+    pub fn find(&self, pid: u32) -> Option<Arc<SessionShared>> {
+        self.0.lock().1.get(&pid).cloned()
+    }
+
     fn all(&self) -> Vec<Arc<SessionShared>> {
         self.0.lock().1.values().cloned().collect()
     }
@@ -190,7 +224,10 @@ fn describe(db: &Inner, shared: &SessionShared, pids: &HashMap<usize, u32>) -> S
     let texts = shared.texts.lock();
     SessionInfo {
         pid: shared.pid,
-        lane: shared.lane,
+        lane: shared.lane(),
+        pinned_node: shared.wanted_node(),
+        memory: shared.memory.list(),
+        moves: shared.moves.load(Ordering::Relaxed),
         user: texts.user.clone(),
         application: texts.application.clone(),
         client: texts.client.clone(),

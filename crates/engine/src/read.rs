@@ -11,6 +11,7 @@ use crate::stats::Counter;
 use crate::undo::{self, UndoKind};
 use homenode_platform::sync::Mutex;
 use homenode_platform::thread;
+use homenode_pool::PageNo;
 use homenode_tree::{Cursor, Direction, Header, LeafView, Tree};
 use homenode_txn::{Seen, TxnId, is_tombstone};
 use std::ops::Bound;
@@ -511,6 +512,51 @@ impl Reader {
             }
         }
     }
+}
+
+impl Table {
+    /// The pages that a scan of `range` by index number `index` (or by the table's own order) comes by: as far as the row
+    /// `last`, key and bytes, or to its end. Those of the rows that an index leads to are not among them.
+    ///
+    /// # Errors
+    /// Those of reading inner pages.
+    pub fn pages_read(
+        &self,
+        index: Option<usize>,
+        range: &KeyRange,
+        reverse: bool,
+        last: Option<(&[u8], &[u8])>,
+    ) -> Result<Vec<PageNo>> {
+        let mut lower = match &range.lower {
+            Bound::Included(key) | Bound::Excluded(key) => key.clone(),
+            Bound::Unbounded => Vec::new(),
+        };
+        let mut upper = match &range.upper {
+            Bound::Included(key) => Some(above(key)),
+            Bound::Excluded(key) => Some(key.clone()),
+            Bound::Unbounded => None,
+        };
+        let tree = index.map_or(&self.tree, |index| &self.indexes[index].tree);
+        if let Some((key, row)) = last {
+            let mut reached = Vec::new();
+            match index {
+                None => reached.extend_from_slice(key),
+                Some(index) => {
+                    self.encode_index_key(&self.indexes[index], row, key, &mut reached);
+                }
+            }
+            match reverse {
+                true => lower = reached,
+                false => upper = Some(above(&reached)),
+            }
+        }
+        tree.pages_between(&lower, upper.as_deref()).sql()
+    }
+}
+
+/// The least key above `key`.
+fn above(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
 }
 
 /// Runs `work` for each item, on as many threads as there are processors, the caller's among them; results in the items' order.

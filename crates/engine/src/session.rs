@@ -267,6 +267,11 @@ impl Session {
         &self.definitions
     }
 
+    /// Has the definitions read again: each lane has its own copy.
+    pub(crate) fn forget_definitions(&mut self) {
+        self.definitions_version = 0;
+    }
+
     /// Changes whenever the definitions that this session goes by may have changed: plans made before are made again.
     pub fn definitions_version(&self) -> u64 {
         match &self.txn.pending {

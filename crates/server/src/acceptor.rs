@@ -1,5 +1,6 @@
 //! Who gets the next connection? One thread that listens and deals, and the server's life from start to stop.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use crate::backend::Backend;
 use crate::error::ServerError;
 use crate::shared::Shared;
-use crate::worker::{Desk, Worker};
+use crate::topology::Home;
+use crate::worker::{Desk, Newcomer, Worker};
 
 const LISTENER: Token = Token(0);
 const WAKER: Token = Token(1);
@@ -28,8 +30,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Worker threads, at least one. Each is one lane of the engine.
     pub workers: usize,
-    /// CPUs (system numbers) that each worker is bound to; an empty list or none at all binds it nowhere.
-    pub worker_cpus: Vec<Vec<usize>>,
+    /// Where each worker lives; a worker without a home is bound nowhere.
+    pub worker_homes: Vec<Home>,
     /// Sessions at a time; more are refused with `53300`.
     pub max_connections: usize,
     /// Serve beyond loopback although nobody is asked for a password.
@@ -45,7 +47,7 @@ impl Default for Config {
         Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 5433)),
             workers: thread::available_cpus(),
-            worker_cpus: Vec::new(),
+            worker_homes: Vec::new(),
             max_connections: 10_000,
             allow_remote_trust: false,
             // Deep expressions recurse in the parser; only the pages that are touched take memory.
@@ -108,8 +110,8 @@ impl<B: Backend> Server<B> {
         let shared = Arc::new(Shared::new(backend, config.max_connections));
         let workers = (0..config.workers.max(1))
             .map(|index| {
-                let cpus = config.worker_cpus.get(index).cloned().unwrap_or_default();
-                Worker::new(index, cpus, config.stack_bytes, shared.clone())
+                let home = config.worker_homes.get(index).cloned();
+                Worker::new(index, home, config.stack_bytes, shared.clone())
             })
             .collect::<io::Result<Vec<_>>>()
             .map_err(ServerError::Worker)?;
@@ -146,11 +148,14 @@ impl<B: Backend> Server<B> {
     /// [`ServerError::Listen`] when no more connections can be taken.
     pub fn run(self) -> Result<(), ServerError> {
         let Server { config, listener, poll, shared, workers, .. } = self;
-        let desks: Vec<_> = workers.iter().map(Worker::desk).collect();
+        let desks: Arc<[_]> = workers.iter().map(Worker::desk).collect();
         let threads: Vec<_> = workers
             .into_iter()
             .enumerate()
-            .map(|(index, worker)| thread::spawn(&format!("worker-{index}"), move || worker.run()))
+            .map(|(index, worker)| {
+                let desks = desks.clone();
+                thread::spawn(&format!("worker-{index}"), move || worker.run(desks))
+            })
             .collect();
         let limit = config.max_connections.saturating_add(SPARE_CONNECTIONS);
         accept(&listener, poll, &desks, limit, &|| shared.is_stopping())
@@ -168,11 +173,25 @@ impl<B: Backend> Server<B> {
     }
 }
 
+/// The desk for the next connection: the one with the fewest of those on the node with the least load, so that a few
+/// connections are spread over nodes before they meet on one.
+fn choose<B: Backend>(desks: &[Arc<Desk<B>>]) -> Option<&Arc<Desk<B>>> {
+    let mut nodes: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    for desk in desks {
+        let (connections, workers) = nodes.entry(desk.node()?).or_default();
+        *connections += desk.connections();
+        *workers += 1;
+    }
+    // Compared crosswise, as fractions.
+    let least = nodes.iter().min_by(|(_, (a, of_a)), (_, (b, of_b))| (a * of_b).cmp(&(b * of_a)))?;
+    desks.iter().filter(|desk| desk.node() == Some(*least.0)).min_by_key(|desk| desk.connections())
+}
+
 /// Takes connections until the server stops.
-fn accept(
+fn accept<B: Backend>(
     listener: &TcpListener,
     mut poll: Poll,
-    desks: &[Arc<Desk>],
+    desks: &[Arc<Desk<B>>],
     limit: usize,
     is_stopping: &dyn Fn() -> bool,
 ) -> io::Result<()> {
@@ -188,8 +207,9 @@ fn accept(
                 Ok((socket, client)) => {
                     let total: usize = desks.iter().map(|desk| desk.connections()).sum();
                     // Beyond the limit the socket is closed unheard: it could only be told so after its first packet.
-                    if let Some(desk) = desks.iter().min_by_key(|desk| desk.connections()).filter(|_| total < limit) {
-                        desk.deal(socket, client);
+                    let fewest = || desks.iter().min_by_key(|desk| desk.connections());
+                    if let Some(desk) = choose(desks).or_else(fewest).filter(|_| total < limit) {
+                        desk.deal(Newcomer::Fresh(socket, client));
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,

@@ -35,12 +35,15 @@ pub trait Backend: Send + Sync + 'static {
     /// Opens a session on worker `lane`.
     fn connect(&self, lane: usize, parameters: &Parameters) -> Result<Self::Session>;
 
+    /// A worker has started: it serves lane `lane` as the system's thread `thread`, bound to the CPUs of `node` or of none.
+    fn worker_started(&self, _lane: usize, _node: Option<usize>, _thread: u32) {}
+
     /// The server stops: every running statement and every later one fails with `57P01`.
     fn stop_sessions(&self);
 }
 
 /// One client's session. Every method runs in a task and may park it. Dropping the session rolls back what it left open.
-pub trait Session: 'static {
+pub trait Session: Send + 'static {
     /// The process number by which views and cancel requests name the session.
     fn process_id(&self) -> u32;
 
@@ -101,6 +104,17 @@ pub trait Session: 'static {
 
     /// A running COPY failed: appends the error.
     fn copy_error(&mut self, error: Error, out: &mut dyn Output) -> Outcome;
+
+    /// The node that the session is wanted on, as long as it may change its worker: outside a transaction, nothing half done.
+    fn wants_to_move_to(&self) -> Option<usize> {
+        None
+    }
+
+    /// The session's buffers have changed: address and bytes of what waits to be read and to be sent.
+    fn buffers_changed(&self, _input: (usize, usize), _output: (usize, usize)) {}
+
+    /// Goes on as a session of worker `lane`, which is the caller.
+    fn move_to(&mut self, _lane: usize) {}
 
     /// `I` outside a transaction, `T` in one, `E` in one that failed.
     fn transaction_status(&self) -> u8;

@@ -132,6 +132,12 @@ impl Channel {
         }
     }
 
+    /// Address and size of the buffer of what is not answered yet.
+    pub(crate) fn input_buffer(&self) -> (usize, usize) {
+        let input = self.input.borrow();
+        (input.as_ptr().addr(), input.capacity())
+    }
+
     /// Whether there is a whole message to answer.
     pub(crate) fn has_message(&self) -> bool {
         self.input.borrow().len() >= self.need.get()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use homenode_engine::{CancelReason, Database};
+use homenode_engine::{CancelReason, Database, MemoryContext};
 use homenode_sql::Connection;
 use homenode_types::{Error, Result};
 
@@ -52,6 +52,10 @@ impl Backend for SqlBackend {
         shared.set_client(&parameters.user, application.map_or("", |(_, name)| name), &parameters.client);
         let interrupt = Arc::new(SqlInterrupt { database: self.database.clone(), process_id: shared.pid });
         Ok(SqlSession { connection, interrupt })
+    }
+
+    fn worker_started(&self, lane: usize, node: Option<usize>, thread: u32) {
+        self.database.note_worker(lane, node, thread);
     }
 
     fn stop_sessions(&self) {
@@ -133,6 +137,20 @@ impl Session for SqlSession {
 
     fn copy_error(&mut self, error: Error, out: &mut dyn Output) -> Outcome {
         self.connection.copy_error(error, out)
+    }
+
+    fn wants_to_move_to(&self) -> Option<usize> {
+        self.connection.wants_to_move_to()
+    }
+
+    fn buffers_changed(&self, input: (usize, usize), output: (usize, usize)) {
+        let shared = self.connection.shared();
+        shared.memory.set(MemoryContext::Input, input.0, input.1);
+        shared.memory.set(MemoryContext::Output, output.0, output.1);
+    }
+
+    fn move_to(&mut self, lane: usize) {
+        self.connection.move_to(lane);
     }
 
     fn transaction_status(&self) -> u8 {

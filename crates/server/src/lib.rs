@@ -21,4 +21,4 @@ pub use acceptor::{Config, Handle, Server};
 pub use backend::{Backend, Interrupt, Outcome, Output, Parameters, Session};
 pub use database::{SqlBackend, SqlSession};
 pub use error::ServerError;
-pub use topology::spread_workers;
+pub use topology::{Home, spread_workers};

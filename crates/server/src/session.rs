@@ -48,6 +48,8 @@ pub(crate) struct Session<B: Backend> {
     over: bool,
     /// The client has heard why.
     told: bool,
+    /// Input and output buffer, address and bytes, as the views were told last.
+    noted: [(usize, usize); 2],
 }
 
 struct Open<B: Backend> {
@@ -67,6 +69,7 @@ impl<B: Backend> Session<B> {
             copying: None,
             over: false,
             told: false,
+            noted: [(0, 0); 2],
         }
     }
 
@@ -78,6 +81,21 @@ impl<B: Backend> Session<B> {
     /// Whether nothing more is to be done but to close the socket.
     pub(crate) fn is_over(&self) -> bool {
         self.over
+    }
+
+    /// The node that the session is wanted on, if it may change its worker now.
+    pub(crate) fn wants_to_move_to(&self) -> Option<usize> {
+        let open =
+            self.open.as_ref().filter(|_| !self.skipping && self.copying.is_none() && self.answers.is_empty())?;
+        open.backend.wants_to_move_to()
+    }
+
+    /// Goes on as a session of worker `lane`, which is the caller.
+    pub(crate) fn move_to(&mut self, lane: usize) {
+        self.lane = lane;
+        if let Some(open) = &mut self.open {
+            open.backend.move_to(lane);
+        }
     }
 
     /// Answers all whole messages in the channel. Runs in a task.
@@ -142,6 +160,18 @@ impl<B: Backend> Session<B> {
             self.open = None;
         }
         channel.send_all(&mut self.answers);
+        self.note_buffers(channel);
+    }
+
+    /// Tells the views about the buffers, if they have moved or grown.
+    fn note_buffers(&mut self, channel: &Channel) {
+        let buffers = [channel.input_buffer(), (self.answers.as_ptr().addr(), self.answers.capacity())];
+        if buffers != self.noted
+            && let Some(open) = &self.open
+        {
+            self.noted = buffers;
+            open.backend.buffers_changed(buffers[0], buffers[1]);
+        }
     }
 
     /// Ends the session after a panic: one last message, and the backend's session is dropped.

@@ -2,21 +2,27 @@
 
 use homenode_topology::Topology;
 
-/// The CPUs that each of `workers` workers is bound to: those of one node, which it shares with its neighbours, so that
-/// the kernel may still balance within the node. On a machine with one node nobody is bound (an empty list).
-pub fn spread_workers(topology: &Topology, workers: usize) -> Vec<Vec<usize>> {
+/// Where a worker lives: on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// The node.
+    pub node: usize,
+    /// Its CPUs that this process may use (system numbers).
+    pub cpus: Vec<usize>,
+}
+
+/// The home of each of `workers` workers: a node, whose CPUs it shares with its neighbours, so that the kernel may still
+/// balance within the node. On a machine with one node nobody is bound (an empty list).
+pub fn spread_workers(topology: &Topology, workers: usize) -> Vec<Home> {
     let allowed = topology.allowed_cpus();
-    let mut nodes: Vec<Vec<usize>> = topology
-        .nodes()
-        .iter()
-        .map(|node| node.cpus.iter().copied().filter(|cpu| allowed.contains(cpu)).collect())
-        .collect();
-    nodes.retain(|cpus: &Vec<usize>| !cpus.is_empty());
+    let usable = |cpus: &[usize]| cpus.iter().copied().filter(|cpu| allowed.contains(cpu)).collect();
+    let homes = topology.nodes().iter().map(|node| Home { node: node.id, cpus: usable(&node.cpus) });
+    let nodes: Vec<Home> = homes.filter(|home| !home.cpus.is_empty()).collect();
     if nodes.len() < 2 {
         return Vec::new();
     }
     // Node by node, each as often as it has CPUs, so that one worker a CPU fills the machine.
-    let places: Vec<&Vec<usize>> = nodes.iter().flat_map(|cpus| cpus.iter().map(move |_| cpus)).collect();
+    let places: Vec<&Home> = nodes.iter().flat_map(|home| home.cpus.iter().map(move |_| home)).collect();
     (0..workers)
         .map(|worker| {
             let place = if workers < places.len() { worker * places.len() / workers } else { worker % places.len() };
@@ -37,12 +43,13 @@ mod tests {
         let nodes = machine.nodes().len();
         let full = spread_workers(&machine, cpus);
         for node in machine.nodes() {
-            assert_eq!(full.iter().filter(|bound| **bound == node.cpus).count(), cpus / nodes);
+            assert_eq!(full.iter().filter(|home| home.node == node.id && home.cpus == node.cpus).count(), cpus / nodes);
         }
         let one_each = spread_workers(&machine, nodes);
-        for (bound, node) in one_each.iter().zip(machine.nodes()) {
-            assert_eq!(*bound, node.cpus);
+        for (home, node) in one_each.iter().zip(machine.nodes()) {
+            assert_eq!(home.cpus, node.cpus);
         }
+        assert!(spread_workers(&machine.as_one_node(), 8).is_empty());
         assert_eq!(spread_workers(&machine, 2 * cpus).len(), 2 * cpus);
     }
 }

@@ -24,6 +24,7 @@ use crate::backend::Backend;
 use crate::channel::{Arrival, Channel, Peer};
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::topology::Home;
 
 const WAKER: Token = Token(usize::MAX);
 /// Events taken from the kernel at a time.
@@ -35,22 +36,36 @@ const READY_ROUNDS: usize = 16;
 /// PostgreSQL's `authentication_timeout`: a client that hasn't started its session by then is dropped.
 const STARTUP_TIMEOUT_NS: u64 = 60_000_000_000;
 
+/// Who comes to a worker.
+pub(crate) enum Newcomer<B: Backend> {
+    /// A client that has just connected.
+    Fresh(TcpStream, SocketAddr),
+    /// One that another worker served until now.
+    Moved(Box<Connection<B>>),
+}
+
 /// Where the acceptor leaves connections for a worker, and how it wakes it.
-pub(crate) struct Desk {
-    arrivals: Mutex<Vec<(TcpStream, SocketAddr)>>,
+pub(crate) struct Desk<B: Backend> {
+    /// The node that the worker is bound to.
+    node: Option<usize>,
+    arrivals: Mutex<Vec<Newcomer<B>>>,
     connections: AtomicUsize,
     waker: Waker,
 }
 
-impl Desk {
+impl<B: Backend> Desk<B> {
+    pub(crate) fn node(&self) -> Option<usize> {
+        self.node
+    }
+
     /// Connections dealt to this worker and not closed.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn deal(&self, socket: TcpStream, client: SocketAddr) {
+    pub(crate) fn deal(&self, newcomer: Newcomer<B>) {
         self.connections.fetch_add(1, Ordering::Relaxed);
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).push((socket, client));
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).push(newcomer);
         self.wake();
     }
 
@@ -62,7 +77,7 @@ impl Desk {
 }
 
 /// One client, as its worker keeps it.
-struct Connection<B: Backend> {
+pub(crate) struct Connection<B: Backend> {
     token: usize,
     channel: Channel,
     session: RefCell<Session<B>>,
@@ -88,37 +103,41 @@ impl<B: Backend> Connection<B> {
 /// A worker before it runs; made on the thread that starts the server, so that failures show there.
 pub(crate) struct Worker<B: Backend> {
     index: usize,
-    cpus: Vec<usize>,
+    home: Option<Home>,
     stack_bytes: usize,
     shared: Arc<Shared<B>>,
-    desk: Arc<Desk>,
+    desk: Arc<Desk<B>>,
     poll: Poll,
 }
 
 impl<B: Backend> Worker<B> {
     pub(crate) fn new(
         index: usize,
-        cpus: Vec<usize>,
+        home: Option<Home>,
         stack_bytes: usize,
         shared: Arc<Shared<B>>,
     ) -> io::Result<Worker<B>> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
-        let desk = Arc::new(Desk { arrivals: Mutex::default(), connections: AtomicUsize::new(0), waker });
-        Ok(Worker { index, cpus, stack_bytes, shared, desk, poll })
+        let node = home.as_ref().map(|home| home.node);
+        let desk = Arc::new(Desk { node, arrivals: Mutex::default(), connections: AtomicUsize::new(0), waker });
+        Ok(Worker { index, home, stack_bytes, shared, desk, poll })
     }
 
-    pub(crate) fn desk(&self) -> Arc<Desk> {
+    pub(crate) fn desk(&self) -> Arc<Desk<B>> {
         self.desk.clone()
     }
 
     /// Runs until the server stops and every connection is closed.
-    pub(crate) fn run(self) {
-        if !self.cpus.is_empty()
-            && let Err(error) = thread::pin_to_cpus(&self.cpus)
+    pub(crate) fn run(mut self, desks: Arc<[Arc<Desk<B>>]>) {
+        if let Some(home) = &self.home
+            && let Err(error) = thread::pin_to_cpus(&home.cpus)
         {
-            tracing::warn!(worker = self.index, %error, "cannot bind a worker to its node");
+            tracing::warn!(worker = self.index, node = home.node, %error, "cannot bind a worker to its node");
+            self.home = None;
         }
+        let node = self.home.as_ref().map(|home| home.node);
+        self.shared.backend.worker_started(self.index, node, thread_number());
         let desk = self.desk.clone();
         let executor = Executor::new(Arc::new(move || desk.wake()), self.stack_bytes);
         Loop {
@@ -131,10 +150,18 @@ impl<B: Backend> Worker<B> {
             finished: Rc::default(),
             starting: VecDeque::new(),
             stopping: false,
+            leaving: Vec::new(),
+            desks,
             worker: self,
         }
         .run();
     }
+}
+
+/// The system's number of the calling thread; 0 where `/proc` doesn't say.
+fn thread_number() -> u32 {
+    let link = std::fs::read_link("/proc/thread-self").ok();
+    link.and_then(|link| link.file_name()?.to_str()?.parse().ok()).unwrap_or(0)
 }
 
 /// A running worker.
@@ -153,6 +180,10 @@ struct Loop<B: Backend> {
     /// Connections in their start-up, oldest first, with the time when patience ends.
     starting: VecDeque<(u64, Weak<Connection<B>>)>,
     stopping: bool,
+    /// Connections to hand over at the end of the round, with the worker that gets them.
+    leaving: Vec<(usize, usize)>,
+    /// All workers' desks, by index.
+    desks: Arc<[Arc<Desk<B>>]>,
 }
 
 impl<B: Backend> Loop<B> {
@@ -188,6 +219,7 @@ impl<B: Backend> Loop<B> {
                 }
             }
             self.run_ready();
+            self.hand_over_leavers();
             self.drop_late_starters();
             if !self.stopping && self.worker.shared.is_stopping() {
                 self.stop();
@@ -214,18 +246,26 @@ impl<B: Backend> Loop<B> {
 
     fn take_arrivals(&mut self) {
         let arrivals = std::mem::take(&mut *self.worker.desk.arrivals.lock().unwrap_or_else(PoisonError::into_inner));
-        for (socket, client) in arrivals {
+        for newcomer in arrivals {
             let token = self.free.pop().unwrap_or_else(|| {
                 self.connections.push(None);
                 self.connections.len() - 1
             });
-            let connection = Rc::new(Connection {
-                token,
-                channel: Channel::new(socket),
-                session: RefCell::new(Session::new(self.worker.index, client.to_string())),
-                task: RefCell::new(None),
-                busy: Cell::new(false),
-                read_again: Cell::new(false),
+            let mut moved = false;
+            let connection = Rc::new(match newcomer {
+                Newcomer::Fresh(socket, client) => Connection {
+                    token,
+                    channel: Channel::new(socket),
+                    session: RefCell::new(Session::new(self.worker.index, client.to_string())),
+                    task: RefCell::new(None),
+                    busy: Cell::new(false),
+                    read_again: Cell::new(false),
+                },
+                Newcomer::Moved(mut connection) => {
+                    moved = true;
+                    connection.session.get_mut().move_to(self.worker.index);
+                    Connection { token, ..*connection }
+                }
             });
             let registered = connection.channel.with_socket(|socket| {
                 socket.set_nodelay(true)?;
@@ -238,8 +278,13 @@ impl<B: Backend> Loop<B> {
                 self.freed.push(token);
                 continue;
             }
-            let deadline = clock::now_ns().saturating_add(STARTUP_TIMEOUT_NS);
-            self.starting.push_back((deadline, Rc::downgrade(&connection)));
+            if moved {
+                // What it moved for is in its buffer, or was announced to its last worker.
+                self.again.push(token);
+            } else {
+                let deadline = clock::now_ns().saturating_add(STARTUP_TIMEOUT_NS);
+                self.starting.push_back((deadline, Rc::downgrade(&connection)));
+            }
             self.connections[token] = Some(connection);
         }
     }
@@ -283,6 +328,12 @@ impl<B: Backend> Loop<B> {
             }
             return;
         }
+        if self.worker.home.is_some()
+            && let Some(worker) = self.worker_wanted(connection)
+        {
+            self.leaving.push((connection.token, worker));
+            return;
+        }
         connection.busy.set(true);
         let task = {
             let connection = connection.clone();
@@ -303,6 +354,38 @@ impl<B: Backend> Loop<B> {
                 *connection.task.borrow_mut() = Some(task);
                 // Answers before the statement that waits now are complete: the client may need them to go on.
                 channel.send_unsent();
+            }
+        }
+    }
+
+    /// The worker that a session was told to move to, if it may move now.
+    fn worker_wanted(&self, connection: &Connection<B>) -> Option<usize> {
+        let node = connection.session.borrow().wants_to_move_to()?;
+        if self.stopping || self.worker.desk.node() == Some(node) {
+            return None;
+        }
+        let there = self.desks.iter().enumerate().filter(|(_, desk)| desk.node() == Some(node));
+        there.min_by_key(|(_, desk)| desk.connections()).map(|(worker, _)| worker)
+    }
+
+    /// Gives the connections that move to their new workers. At the end of a round, when nobody refers to them.
+    fn hand_over_leavers(&mut self) {
+        for (token, worker) in std::mem::take(&mut self.leaving) {
+            let Some(connection) = self.connections[token].take() else { continue };
+            match Rc::try_unwrap(connection) {
+                Ok(connection) => {
+                    let registry = self.worker.poll.registry();
+                    if let Err(error) = connection.channel.with_socket(|socket| registry.deregister(socket)) {
+                        tracing::warn!(%error, "a connection cannot change its worker");
+                    }
+                    self.worker.desk.connections.fetch_sub(1, Ordering::Relaxed);
+                    self.freed.push(token);
+                    self.desks[worker].deal(Newcomer::Moved(Box::new(connection)));
+                }
+                Err(connection) => {
+                    self.connections[token] = Some(connection);
+                    self.again.push(token);
+                }
             }
         }
     }

@@ -124,6 +124,26 @@ impl Connection {
         self.context.session.shared().clone()
     }
 
+    /// The node that the session is wanted on, if it may go there now: between transactions, with nothing half done.
+    pub fn wants_to_move_to(&self) -> Option<usize> {
+        let node = self.context.session.shared().wanted_node()?;
+        let quiet = self.transactions.status() == b'I' && self.queue.is_empty() && self.copy.is_none();
+        (quiet && self.portals.named() == 0 && !self.portals.contains("")).then_some(node)
+    }
+
+    /// Continues on another lane, whose worker is the caller. Statements are planned anew: plans refer to the definitions of
+    /// the lane that they were made on, and are memory of its node.
+    pub fn move_to(&mut self, lane: usize) {
+        self.context.session.move_to(lane);
+        self.cache.clear();
+        for prepared in self.statements.values_mut() {
+            // One that does not bind any more says so when it is used.
+            if let Ok(renewed) = prepared.renewed(&mut self.context) {
+                *prepared = Arc::new(renewed);
+            }
+        }
+    }
+
     /// What SHOW answers for a setting that the server decides.
     pub fn show_fixed(&mut self, name: &str, value: &str) {
         self.context.settings.set_fixed(name, value);

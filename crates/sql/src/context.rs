@@ -1,7 +1,7 @@
 //! What does a running statement have around it? The session, its settings, the time, what is kept for the statement.
 
 use crate::catalog;
-use crate::exec::Kept;
+use crate::exec::{Kept, Trace};
 use crate::expr::{Env, Host};
 use crate::range_query::Sorted;
 use crate::settings::Settings;
@@ -43,6 +43,8 @@ pub(crate) struct Context {
     pub(crate) statement_us: i64,
     pub(crate) transaction_us: i64,
     pub(crate) deadline_ns: Option<u64>,
+    /// Where scans note what they read, while a statement is explained.
+    pub(crate) trace: Option<Trace>,
     /// Key and row buffers of point queries.
     pub(crate) buffers: (Vec<u8>, Vec<Vec<u8>>),
     /// Memory of sorted range queries.
@@ -75,6 +77,7 @@ impl Context {
             statement_us: 0,
             transaction_us: 0,
             deadline_ns: None,
+            trace: None,
             buffers: (Vec::new(), Vec::new()),
             sorted: Sorted::default(),
         }

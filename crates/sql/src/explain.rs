@@ -2,6 +2,8 @@
 
 use crate::bind::ReturningPlan;
 use crate::connection::Connection;
+use crate::exec::Trace;
+use crate::explain_pages::{Pages, Whereabouts};
 use crate::expr::Expr;
 use crate::lexer;
 use crate::plan::{Access, End, JoinKind, Plan, ScanPlan, SetKind};
@@ -19,14 +21,22 @@ pub(crate) struct Options {
     pub costs: bool,
     pub timing: bool,
     pub json: bool,
+    /// How many pages each node of the plan came by.
+    pub buffers: bool,
+    /// And on which memory nodes these are.
+    pub numa: bool,
 }
 
 /// One node of the shown plan.
-struct Shown {
+pub(crate) struct Shown {
     title: String,
     rows: f64,
     details: Vec<(&'static str, String)>,
-    children: Vec<Shown>,
+    pub(crate) children: Vec<Shown>,
+    /// Of a scan: how it is found in a [`Trace`].
+    pub(crate) scan: Option<usize>,
+    /// Pages that it and its children came by.
+    pub(crate) pages: Option<Pages>,
 }
 
 impl Connection {
@@ -35,21 +45,21 @@ impl Connection {
         let mut tokens = Vec::new();
         lexer::lex(body, &mut tokens)?;
         let started_ns = clock::now_ns();
-        let prepared = Arc::new(Prepared::new(&mut self.context, body, &tokens, &[])?);
+        let traced = options.analyze && (options.buffers || options.numa);
+        let prepared = Prepared::new(&mut self.context, body, &tokens, &[])?;
+        let prepared = Arc::new(if traced { prepared.by_operators() } else { prepared });
         let planned_ns = clock::now_ns() - started_ns;
-        let shown = match &prepared.compiled {
+        let mut shown = match &prepared.compiled {
             Compiled::Query(plan) => show(&plan.input),
             Compiled::Point(point) => show(&point.plan.input),
             Compiled::Range(range) => show(&range.plan.input),
             Compiled::Insert(plan) => Shown {
-                title: format!("Insert on {}", plan.table.name),
-                rows: 0.0,
-                details: Vec::new(),
                 children: vec![match &plan.source {
                     crate::bind::InsertSource::Rows(rows) if rows.len() == 1 => leaf("Result", 1.0),
                     crate::bind::InsertSource::Rows(rows) => leaf("Values Scan on \"*VALUES*\"", rows.len() as f64),
                     crate::bind::InsertSource::Query(query, _) => show(&query.input),
                 }],
+                ..leaf(format!("Insert on {}", plan.table.name), 0.0)
             },
             Compiled::Update(plan) => written("Update", &plan.table, &plan.input, plan.returning.as_ref()),
             Compiled::Delete(plan) => written("Delete", &plan.table, &plan.input, plan.returning.as_ref()),
@@ -60,12 +70,21 @@ impl Connection {
             let mut portal = Portal::new(prepared, Vec::new(), Vec::new());
             let mut sink: Vec<u8> = Vec::new();
             let started_ns = clock::now_ns();
-            let run = self.run(&mut portal, &mut Discarding(&mut sink), 0, false)?;
+            self.context.trace = traced.then(Trace::default);
+            let run = self.run(&mut portal, &mut Discarding(&mut sink), 0, false);
+            let trace = self.context.trace.take();
+            let run = run?;
             let rows = match run {
                 crate::run::Run::Complete(crate::run::Tag::Rows(_, rows)) => rows,
                 _ => 0,
             };
             measured = Some((clock::now_ns() - started_ns, rows));
+            // Its scans tell where they have been as they go.
+            drop(portal);
+            if let Some(trace) = trace {
+                let mut pages = Whereabouts::new(&self.context.db, trace.take())?;
+                pages.fill(&mut shown);
+            }
         }
         let ms = |ns: u64| ns as f64 / 1e6;
         if options.json {
@@ -113,12 +132,12 @@ impl crate::connection::Output for Discarding<'_> {
 }
 
 fn leaf(title: impl Into<String>, rows: f64) -> Shown {
-    Shown { title: title.into(), rows, details: Vec::new(), children: Vec::new() }
+    Shown { title: title.into(), rows, details: Vec::new(), children: Vec::new(), scan: None, pages: None }
 }
 
 fn written(verb: &str, table: &Table, input: &Plan, returning: Option<&ReturningPlan>) -> Shown {
     let rows = if returning.is_some() { input.rows() } else { 0.0 };
-    Shown { title: format!("{verb} on {}", table.name), rows, details: Vec::new(), children: vec![show(input)] }
+    Shown { children: vec![show(input)], ..leaf(format!("{verb} on {}", table.name), rows) }
 }
 
 fn named(table: &str, alias: &str) -> String {
@@ -199,16 +218,15 @@ fn show_scan(scan: &ScanPlan) -> Shown {
     if !scan.filter.is_empty() {
         details.push(("Filter", scan_conditions(scan, &scan.filter)));
     }
-    Shown { title, rows: scan.rows, details, children: Vec::new() }
+    Shown { details, scan: Some(Trace::key(scan)), ..leaf(title, scan.rows) }
 }
 
 fn show(plan: &Plan) -> Shown {
     let rows = plan.rows();
     let node = |title: &str, details: Vec<(&'static str, String)>, children: Vec<Shown>| Shown {
-        title: title.to_string(),
-        rows,
         details,
         children,
+        ..leaf(title, rows)
     };
     let filter = |list: &[Expr]| if list.is_empty() { Vec::new() } else { vec![("Filter", conditions(list))] };
     match plan {
@@ -248,12 +266,7 @@ fn show(plan: &Plan) -> Shown {
             if !join.conditions.is_empty() {
                 details.push(("Join Filter", conditions(&join.conditions)));
             }
-            let hash = Shown {
-                title: "Hash".into(),
-                rows: join.right.rows(),
-                details: Vec::new(),
-                children: vec![show(&join.right)],
-            };
+            let hash = Shown { children: vec![show(&join.right)], ..leaf("Hash", join.right.rows()) };
             node(title, details, vec![show(&join.left), hash])
         }
         Plan::Materialize(kept) => node("Materialize", Vec::new(), vec![show(&kept.input)]),
@@ -308,6 +321,9 @@ fn text(shown: &Shown, options: Options, depth: usize, first: bool, lines: &mut 
     for (name, value) in &shown.details {
         lines.push(format!("{}{name}: {value}", " ".repeat(depth * 6 + 2)));
     }
+    for line in shown.pages.iter().flat_map(|pages| pages.lines(options)) {
+        lines.push(format!("{}{line}", " ".repeat(depth * 6 + 2)));
+    }
     for child in &shown.children {
         text(child, options, depth + 1, false, lines);
     }
@@ -322,6 +338,9 @@ fn json(shown: &Shown, options: Options, indent: usize, out: &mut String) {
     }
     for (name, value) in &shown.details {
         out.push_str(&format!(",\n{pad}{}: {}", quote(name), quote(value)));
+    }
+    for (name, value) in shown.pages.iter().flat_map(|pages| pages.fields(options)) {
+        out.push_str(&format!(",\n{pad}{}: {value}", quote(name)));
     }
     if !shown.children.is_empty() {
         out.push_str(&format!(",\n{pad}\"Plans\": ["));

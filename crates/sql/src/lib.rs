@@ -21,6 +21,7 @@ mod copy;
 mod ddl;
 mod exec;
 mod explain;
+mod explain_pages;
 pub mod expr;
 pub mod lexer;
 mod lift;

@@ -33,6 +33,9 @@ pub(crate) fn aggregate(
         return Ok(None);
     }
     let host = (context.transaction_us, context.statement_us);
+    if let Some(trace) = &context.trace {
+        trace.whole(scan)?;
+    }
     let cpus = homenode_platform::thread::available_cpus();
     let parallel = context.session.parallel(&scan.table, cpus * PARTS_PER_CPU)?;
     let tallies = Tally::of_calls(plan, scan);

@@ -79,6 +79,14 @@ impl Prepared {
             .map_err(|error| bind::place(error, source, start))
     }
 
+    /// The same statement, run by operators even if it is compiled to something quicker.
+    pub fn by_operators(mut self) -> Prepared {
+        if let Some(plan) = self.query_plan().cloned() {
+            self.compiled = Compiled::Query(plan);
+        }
+        self
+    }
+
     /// Plans it again for the definitions as they are now.
     pub fn renewed(&self, context: &mut Context) -> Result<Prepared> {
         Prepared::plan(context, self.text.clone(), self.tree.clone(), &self.declared).map_err(|mut error| {

@@ -125,8 +125,15 @@ impl Connection {
                 context.session.end_statement();
                 Ok(Run::Complete(Tag::Rows("COPY", rows)))
             }
-            Utility::Explain { analyze, costs, timing, json, body, .. } => {
-                let options = explain::Options { analyze: *analyze, costs: *costs, timing: *timing, json: *json };
+            Utility::Explain { analyze, costs, timing, json, buffers, numa, body, .. } => {
+                let options = explain::Options {
+                    analyze: *analyze,
+                    costs: *costs,
+                    timing: *timing,
+                    json: *json,
+                    buffers: *buffers,
+                    numa: *numa,
+                };
                 let lines = self.explain(options, body)?;
                 let prepared = portal.prepared.clone();
                 self.text_rows(

@@ -82,6 +82,12 @@ impl SortKeys {
         self.bytes[self.ends.last().copied().unwrap_or(0)..] >= *self.key(other)
     }
 
+    /// Bytes that the keys take.
+    pub fn bytes(&self) -> usize {
+        let words = self.ends.capacity() + self.heads.capacity() + self.packed.capacity();
+        self.bytes.capacity() + words * size_of::<u64>() + self.order.capacity() * size_of::<u32>()
+    }
+
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.order.len()

@@ -38,9 +38,15 @@ pub(crate) struct Options {
     /// Worker threads (default: one for each CPU)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     workers: Option<u32>,
-    /// Where the pool's memory lies: interleave, weighted, local, default, bind=NODES or preferred=NODE
+    /// On which nodes the pool's pages lie: interleave, weighted, local, default, bind=NODES or preferred=NODE
     #[arg(long, value_name = "POLICY", default_value = "interleave")]
     pool_policy: Policy,
+    /// Whether memory, workers and sessions are placed by node; off takes the machine as one node
+    #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = parse_switch)]
+    numa: bool,
+    /// Whether the pool's memory is made present at the start (default: where it is placed by node)
+    #[arg(long, value_name = "on|off", action = ArgAction::Set, value_parser = parse_switch)]
+    prefault: Option<bool>,
     /// Whether the pool asks for huge pages
     #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = parse_switch)]
     huge_pages: bool,
@@ -108,6 +114,8 @@ fn open(options: &Options, workers: usize, pool_bytes: usize) -> Result<Database
         // A session that is still closing may overlap with the next one.
         sessions_max: options.max_connections as usize + workers + 16,
         pool_policy: options.pool_policy.clone(),
+        numa: options.numa,
+        prefault: options.prefault,
         huge_pages: options.huge_pages,
         ..homenode_engine::Options::default()
     };
@@ -116,7 +124,7 @@ fn open(options: &Options, workers: usize, pool_bytes: usize) -> Result<Database
 }
 
 fn serve(options: &Options, mut config: Config, database: &Database, pool_bytes: usize) -> Result<(), ServerError> {
-    config.worker_cpus = spread_workers(database.topology(), config.workers);
+    config.worker_homes = spread_workers(database.planned_topology(), config.workers);
     let workers = config.workers;
     let server = Server::bind(config, SqlBackend::new(database.clone()))?;
     let handle = server.handle();

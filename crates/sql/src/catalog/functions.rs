@@ -1,6 +1,6 @@
 //! What do functions of the session and the catalog answer?
 
-use super::{DATABASE_OID, ROLE_OID, relations, text};
+use super::{DATABASE_OID, ROLE_OID, placement, relations, text};
 use crate::context::{Context, EPOCH_US};
 use crate::lexer;
 use crate::virtual_table;
@@ -14,6 +14,9 @@ pub(crate) fn call(context: &mut Context, name: &str, args: &[Value]) -> Result<
         return answer;
     }
     if let Some(answer) = session(context, name, args) {
+        return answer;
+    }
+    if let Some(answer) = placement::call(context, name, args) {
         return answer;
     }
     if let Some(answer) = names(context, name, args) {

@@ -6,6 +6,7 @@ mod fixed;
 mod functions;
 mod homenode;
 mod information;
+mod placement;
 mod relations;
 
 pub(crate) use functions::call;
@@ -15,8 +16,8 @@ use crate::virtual_table::{Rows, VirtualTable};
 use homenode_types::{Result, Value};
 
 /// All system tables, by module.
-pub(crate) static TABLES: [&[VirtualTable]; 5] =
-    [relations::TABLES, fixed::TABLES, activity::TABLES, information::TABLES, homenode::TABLES];
+pub(crate) static TABLES: [&[VirtualTable]; 6] =
+    [relations::TABLES, fixed::TABLES, activity::TABLES, information::TABLES, homenode::TABLES, placement::TABLES];
 
 /// OID of the only role, PostgreSQL's bootstrap superuser.
 pub(crate) const ROLE_OID: u32 = 10;

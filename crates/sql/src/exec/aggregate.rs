@@ -4,6 +4,7 @@ use super::hash_table::HashTable;
 use super::{Operator, Registers, build, context};
 use crate::expr::{Accumulator, AggregateCall, Env};
 use crate::plan::AggregatePlan;
+use homenode_engine::{Charge, MemoryContext};
 use homenode_types::{Result, Value};
 use std::sync::Arc;
 
@@ -92,10 +93,12 @@ impl AggregateRows {
         if plan.groups.is_empty() {
             groups.push(Vec::new(), Group::new(&plan.calls));
         }
+        let mut charge = Charge::new(context(env).session.shared(), MemoryContext::Hash);
         let mut read = 0_u64;
         while self.input.next(env, params, &mut self.inner)? {
             read += 1;
             if read.is_multiple_of(1024) {
+                groups.charge(&mut charge);
                 context(env).check_interrupt()?;
             }
             let row = Registers(&self.inner);

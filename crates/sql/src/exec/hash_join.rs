@@ -4,6 +4,7 @@ use super::hash_table::HashTable;
 use super::{Operator, Registers, all_hold, build, clear, context, restore, save};
 use crate::expr::{Env, Expr};
 use crate::plan::{HashJoinPlan, JoinKind};
+use homenode_engine::{Charge, MemoryContext};
 use homenode_types::{Result, Value};
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ pub(super) struct HashRows {
     left: Box<dyn Operator>,
     right: Box<dyn Operator>,
     table: HashTable<Kept>,
+    charge: Option<Charge>,
     /// Right rows whose key holds a NULL: they match nothing, but FULL gives them out.
     unkeyed: Vec<Vec<Value>>,
     key: Vec<Value>,
@@ -36,6 +38,7 @@ impl HashRows {
             left: build(&plan.left),
             right: build(&plan.right),
             plan,
+            charge: None,
             table: HashTable::default(),
             unkeyed: Vec::new(),
             key: Vec::new(),
@@ -96,8 +99,12 @@ impl Operator for HashRows {
         self.unkeyed.clear();
         (self.in_left, self.rest) = (false, None);
         self.right.open(env, params, row)?;
+        let mut charge = Charge::new(context(env).session.shared(), MemoryContext::Hash);
         let mut key = Vec::new();
         while self.right.next(env, params, row)? {
+            if self.table.len().is_multiple_of(1024) {
+                self.table.charge(&mut charge);
+            }
             let saved = save(row, &plan.right_registers);
             if keys(plan.keys.iter().map(|(_, right)| right), row, params, env, &mut key)? {
                 self.table.push(std::mem::take(&mut key), Kept { registers: saved, matched: false });
@@ -105,6 +112,8 @@ impl Operator for HashRows {
                 self.unkeyed.push(saved);
             }
         }
+        self.table.charge(&mut charge);
+        self.charge = Some(charge);
         self.left.open(env, params, row)
     }
 

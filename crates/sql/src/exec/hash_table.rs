@@ -1,6 +1,7 @@
 //! Where are the rows with this key? A hash table of rows by composite keys, chained by numbers.
 
 use super::{hash_key, same_key};
+use homenode_engine::Charge;
 use homenode_types::Value;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -83,6 +84,16 @@ impl<T> HashTable<T> {
     /// An entry's value, to change.
     pub fn value_mut(&mut self, at: usize) -> &mut T {
         &mut self.entries[at].value
+    }
+
+    /// Says to the session how much the table takes (without texts and what else its keys and values point to) and where
+    /// its entries are.
+    pub fn charge(&self, charge: &mut Charge) {
+        let map = self.heads.capacity() * (size_of::<(u64, u32)>() + 1);
+        let keys = self.entries.first().map_or(0, |entry| entry.key.capacity() * size_of::<Value>());
+        let entries = self.entries.capacity() * size_of::<Entry<T>>() + self.entries.len() * keys;
+        let start = self.entries.as_ptr().addr();
+        charge.set(map + entries, start..start + self.entries.len() * size_of::<Entry<T>>());
     }
 
     /// Number of entries.

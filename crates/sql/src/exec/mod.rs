@@ -17,6 +17,7 @@ mod set_operation;
 mod simple;
 mod sort;
 mod subquery;
+mod trace;
 mod virtual_scan;
 
 pub(crate) use aggregate::{Group, finish_groups};
@@ -25,6 +26,7 @@ pub(crate) use key::encode_equal;
 pub(crate) use scan::{RawRow, load, point_key, scan_range};
 pub(crate) use simple::row_count;
 pub(crate) use subquery::{Kept, Subquery, SubqueryKind};
+pub(crate) use trace::Trace;
 
 use crate::context::Context;
 use crate::expr::{Env, Expr, RowSource};

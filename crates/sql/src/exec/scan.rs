@@ -1,5 +1,6 @@
 //! Which rows of a stored table does the statement need? Full scans, key ranges, single keys and lists of keys.
 
+use super::trace::Tracer;
 use super::key::{encode_end, encode_equal};
 use super::{Operator, Registers, all_hold, assign, context};
 use crate::expr::{Env, Expr, RowSource};
@@ -53,14 +54,42 @@ pub(super) struct ScanRows {
     key: Vec<u8>,
     bytes: Vec<u8>,
     unchecked: u32,
+    /// There while the statement is explained.
+    tracer: Option<Box<Tracer>>,
+}
+
+impl Drop for ScanRows {
+    fn drop(&mut self) {
+        // A scan that was stopped early, by LIMIT or an error: what cannot be told any more is not.
+        let _ = self.trace_end();
+    }
 }
 
 impl ScanRows {
     pub fn new(plan: Arc<ScanPlan>) -> ScanRows {
-        ScanRows { plan, state: State::Closed, ranges: Vec::new(), key: Vec::new(), bytes: Vec::new(), unchecked: 0 }
+        ScanRows {
+            plan,
+            state: State::Closed,
+            ranges: Vec::new(),
+            key: Vec::new(),
+            bytes: Vec::new(),
+            unchecked: 0,
+            tracer: None,
+        }
+    }
+
+    fn trace_end(&mut self) -> Result<()> {
+        match &mut self.tracer {
+            Some(tracer) => tracer.finish(&self.plan),
+            None => Ok(()),
+        }
     }
 
     fn open_range(&mut self, env: &mut Env<'_>, index: Option<usize>, range: &KeyRange, reverse: bool) -> Result<()> {
+        self.trace_end()?;
+        if let Some(tracer) = &mut self.tracer {
+            tracer.begin(index, range, reverse);
+        }
         let session = &mut context(env).session;
         self.state = match index {
             None => State::Table(session.scan(&self.plan.table, range, reverse)?),
@@ -115,7 +144,7 @@ impl ScanRows {
                 self.state = State::Closed;
                 (&self.key[..], &self.bytes[..])
             }
-            State::Table(scan) if plan.key_register.is_none() => match scan.next_row(session)? {
+            State::Table(scan) if plan.key_register.is_none() && self.tracer.is_none() => match scan.next_row(session)? {
                 Some(bytes) => (&[][..], bytes),
                 None => return Ok(None),
             },
@@ -124,10 +153,18 @@ impl ScanRows {
                 None => return Ok(None),
             },
             State::Index(scan) => match scan.next(session)? {
-                Some(found) => found,
+                Some(found) => {
+                    if let Some(tracer) = &self.tracer {
+                        tracer.row(plan, found.0)?;
+                    }
+                    found
+                }
                 None => return Ok(None),
             },
         };
+        if let Some(tracer) = &mut self.tracer {
+            tracer.reached(key, bytes);
+        }
         if !plan.filter.is_empty() {
             let raw = RawRow { layout: &plan.table.layout, bytes, base: plan.base, registers: row };
             if !all_hold(&plan.filter, &raw, params, env)? {
@@ -145,6 +182,8 @@ impl ScanRows {
 impl Operator for ScanRows {
     fn open(&mut self, env: &mut Env<'_>, params: &[Value], row: &mut [Value]) -> Result<()> {
         let plan = self.plan.clone();
+        self.trace_end()?;
+        self.tracer = context(env).trace.as_ref().map(Tracer::new);
         self.ranges.clear();
         self.close(env);
         match &plan.access {
@@ -156,6 +195,9 @@ impl Operator for ScanRows {
                 }
                 match index {
                     None => {
+                        if let Some(tracer) = &self.tracer {
+                            tracer.row(&plan, &self.key)?;
+                        }
                         if context(env).session.get(&plan.table, &self.key, &mut self.bytes)? {
                             self.state = State::One;
                         }
@@ -186,6 +228,9 @@ impl Operator for ScanRows {
                 Some(true) => return Ok(true),
                 Some(false) => continue,
                 None => {}
+            }
+            if let Some(tracer) = &mut self.tracer {
+                tracer.end();
             }
             self.close(env);
             let Access::List { index, .. } = &self.plan.access else { return Ok(false) };

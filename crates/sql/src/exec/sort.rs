@@ -5,6 +5,7 @@ use super::{Operator, Registers, build, context};
 use crate::expr::Env;
 use crate::plan::SortPlan;
 use crate::sort_keys::{Direction, SortKeys};
+use homenode_engine::{Charge, MemoryContext};
 use homenode_types::{Result, Value};
 use std::sync::Arc;
 
@@ -22,6 +23,13 @@ impl Rows {
         self.width = row.len();
         self.values.extend_from_slice(row);
         self.keys.end_row();
+    }
+
+    /// Says to the session how much the rows take, without the texts among their values, and where the values are.
+    fn charge(&self, charge: &mut Charge) {
+        let start = self.values.as_ptr().addr();
+        let bytes = self.keys.bytes() + self.values.capacity() * size_of::<Value>();
+        charge.set(bytes, start..start + self.values.len() * size_of::<Value>());
     }
 
     /// Sorts and forgets all rows behind the first `keep`.
@@ -44,11 +52,12 @@ pub(super) struct SortRows {
     rows: Rows,
     /// Numbers of the rows that are still to be given, the next one last.
     order: Vec<usize>,
+    charge: Option<Charge>,
 }
 
 impl SortRows {
     pub fn new(plan: Arc<SortPlan>) -> SortRows {
-        SortRows { input: build(&plan.input), plan, rows: Rows::default(), order: Vec::new() }
+        SortRows { input: build(&plan.input), plan, rows: Rows::default(), order: Vec::new(), charge: None }
     }
 }
 
@@ -59,11 +68,13 @@ impl Operator for SortRows {
         let offset = row_count(plan.offset.as_ref(), true, params, env)?.unwrap_or(0);
         let keep = limit.map(|limit| usize::try_from(limit.saturating_add(offset)).unwrap_or(usize::MAX));
         let mut rows = Rows::default();
+        let mut charge = Charge::new(context(env).session.shared(), MemoryContext::Sort);
         self.input.open(env, params, row)?;
         let mut read = 0_u64;
         while self.input.next(env, params, row)? {
             read += 1;
             if read.is_multiple_of(1024) {
+                rows.charge(&mut charge);
                 context(env).check_interrupt()?;
             }
             for sort in &plan.keys {
@@ -84,6 +95,8 @@ impl Operator for SortRows {
         rows.keys.sort();
         rows.keys.truncate(keep.unwrap_or(usize::MAX));
         self.order = rows.keys.rows().rev().collect();
+        rows.charge(&mut charge);
+        self.charge = Some(charge);
         self.rows = rows;
         Ok(())
     }

@@ -160,6 +160,8 @@ pub enum Utility {
         costs: bool,
         json: bool,
         timing: bool,
+        buffers: bool,
+        numa: bool,
         body: String,
     },
     Prepare {

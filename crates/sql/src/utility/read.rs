@@ -450,6 +450,7 @@ fn one_byte(what: &str, value: &Option<String>) -> Result<u8> {
 
 fn explain(r: &mut Reader<'_>) -> Result<Utility> {
     let (mut analyze, mut verbose, mut costs, mut json, mut timing) = (false, false, true, false, true);
+    let (mut buffers, mut numa) = (false, false);
     if r.peek().is_some_and(|token| token.is(r.source, "(")) {
         for (name, value) in options(r)? {
             match name.as_str() {
@@ -462,7 +463,9 @@ fn explain(r: &mut Reader<'_>) -> Result<Utility> {
                     Some("json") => json = true,
                     _ => return Err(Error::unsupported("EXPLAIN format")),
                 },
-                "buffers" | "summary" | "wal" | "settings" => {
+                "buffers" => buffers = is_on(&value)?,
+                "numa" => numa = is_on(&value)?,
+                "summary" | "wal" | "settings" => {
                     is_on(&value)?;
                 }
                 other => {
@@ -474,7 +477,11 @@ fn explain(r: &mut Reader<'_>) -> Result<Utility> {
         analyze = r.eat("analyze") || r.eat("analyse");
         verbose = r.eat("verbose");
     }
-    Ok(Utility::Explain { analyze, verbose, costs, json, timing, body: r.rest()? })
+    if numa && !analyze {
+        let message = "EXPLAIN option NUMA requires ANALYZE";
+        return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message));
+    }
+    Ok(Utility::Explain { analyze, verbose, costs, json, timing, buffers, numa, body: r.rest()? })
 }
 
 fn prepare(r: &mut Reader<'_>) -> Result<Utility> {

@@ -13,6 +13,18 @@ const fn host_plain(name: &'static str, args: &'static [Type], result: Type) -> 
     Function { name, args, variadic: None, result, volatility: Volatility::Stable, body: Body::HostPlain }
 }
 
+/// Optional arguments may be null.
+const fn prewarm(args: &'static [Type]) -> Function {
+    Function {
+        name: "pg_prewarm",
+        args,
+        variadic: None,
+        result: Int8,
+        volatility: Volatility::Volatile,
+        body: Body::HostPlain,
+    }
+}
+
 /// The table.
 pub(super) static FUNCTIONS: &[Function] = &[
     effect("nextval", &[Regclass], Int8),
@@ -23,6 +35,14 @@ pub(super) static FUNCTIONS: &[Function] = &[
     effect("pg_sleep", &[Float8], Void),
     effect("set_config", &[Text, Text, Bool], Text),
     effect("pg_cancel_backend", &[Int4], Bool),
+    effect("pin", &[Int4, Int4], Bool),
+    effect("unpin", &[Int4], Bool),
+    effect("pg_prewarm", &[Regclass], Int8),
+    prewarm(&[Regclass, Text]),
+    prewarm(&[Regclass, Text, Text]),
+    prewarm(&[Regclass, Text, Text, Int8]),
+    prewarm(&[Regclass, Text, Text, Int8, Int8]),
+    host("pg_numa_available", &[], Bool),
     effect("pg_terminate_backend", &[Int4], Bool),
     effect("pg_advisory_lock", &[Int8], Void),
     effect("pg_advisory_xact_lock", &[Int8], Void),
