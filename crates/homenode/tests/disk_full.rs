@@ -175,7 +175,7 @@ fn insert_until_refused(client: &mut Client, first: i64) -> i64 {
 /// file already has, as on a file system that copies on write. Then the log can't go on, and the server may stop; it says why.
 fn no_room(bytes: u64) -> Settings {
     let fault = ("HOMENODE_TEST_FAULT".to_owned(), format!("write-enospc:{bytes}"));
-    Settings { environment: vec![fault], pool: Some("16MB".into()) }
+    Settings { environment: vec![fault], pool: Some("16MB".into()), ..Settings::default() }
 }
 
 /// A server that has stopped has to have said why.

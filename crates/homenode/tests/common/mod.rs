@@ -145,6 +145,8 @@ pub fn binary() -> PathBuf {
 pub struct Settings {
     /// Size of the pool as on the command line.
     pub pool: Option<String>,
+    /// Further arguments of the command line.
+    pub arguments: Vec<String>,
     /// Environment variables.
     pub environment: Vec<(String, String)>,
 }
@@ -215,6 +217,7 @@ impl Server {
             .arg(data)
             .args(["--listen", &format!("127.0.0.1:{port}")])
             .args(["--pool", settings.pool.as_deref().unwrap_or(POOL)])
+            .args(&settings.arguments)
             .envs(settings.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(sink.try_clone().unwrap())
