@@ -1,7 +1,7 @@
 //! Which rows of a stored table does the statement need? Full scans, key ranges, single keys and lists of keys.
 
-use super::trace::Tracer;
 use super::key::{encode_end, encode_equal};
+use super::trace::Tracer;
 use super::{Operator, Registers, all_hold, assign, context};
 use crate::expr::{Env, Expr, RowSource};
 use crate::plan::{Access, End, ScanPlan};
@@ -144,10 +144,12 @@ impl ScanRows {
                 self.state = State::Closed;
                 (&self.key[..], &self.bytes[..])
             }
-            State::Table(scan) if plan.key_register.is_none() && self.tracer.is_none() => match scan.next_row(session)? {
-                Some(bytes) => (&[][..], bytes),
-                None => return Ok(None),
-            },
+            State::Table(scan) if plan.key_register.is_none() && self.tracer.is_none() => {
+                match scan.next_row(session)? {
+                    Some(bytes) => (&[][..], bytes),
+                    None => return Ok(None),
+                }
+            }
             State::Table(scan) => match scan.next(session)? {
                 Some(found) => found,
                 None => return Ok(None),
