@@ -317,14 +317,17 @@ fn buffers_by_table(context: &mut Context) -> Result<Rows> {
     Ok(tallies.iter().map(row).collect())
 }
 
-/// Every region with the bytes that it has on each node; `None` for those that are not present.
-fn regions(context: &mut Context) -> Result<Vec<(PoolRegion, BTreeMap<Option<usize>, u64>)>> {
+/// Bytes on each node; `None` for those that are not present.
+type BytesByNode = BTreeMap<Option<usize>, u64>;
+
+/// Every region with the bytes that it has on each node.
+fn regions(context: &mut Context) -> Result<Vec<(PoolRegion, BytesByNode)>> {
     let census = Census::of(context.db.topology());
     /// Bytes looked at between two turns: as many pages as in [`census`].
     const PIECE_BYTES: usize = 16 << 20;
     let mut found = Vec::new();
     for region in context.db.pool().regions() {
-        let mut bytes: BTreeMap<Option<usize>, u64> = BTreeMap::new();
+        let mut bytes = BytesByNode::new();
         let range = region.addresses.clone();
         for first in range.clone().step_by(PIECE_BYTES) {
             let spread = census.spread(first..range.end.min(first + PIECE_BYTES)).map_err(refused)?;
