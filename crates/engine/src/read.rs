@@ -93,6 +93,17 @@ impl Walk {
         }))
     }
 
+    /// The next entry's slot, when it is in the leaf at hand and every snapshot is known to see it.
+    #[inline(always)]
+    fn next_settled(&mut self) -> Option<usize> {
+        let slot = self.place.next;
+        if self.reverse || slot == self.place.end || self.cursor.leaf().writer(slot) != self.settled {
+            return None;
+        }
+        self.place.next += 1;
+        Some(slot)
+    }
+
     /// The next entry that `snapshot` sees: its slot in the leaf, and whether its value is in `older` instead.
     #[inline(always)]
     fn next_visible(
@@ -168,8 +179,16 @@ impl Scan {
     ///
     /// # Errors
     /// Those of reading pages.
-    #[inline]
+    #[inline(always)]
     pub fn next_row(&mut self, session: &mut Session) -> Result<Option<&[u8]>> {
+        match self.walk.next_settled() {
+            Some(slot) => Ok(Some(self.walk.cursor.leaf().value(slot))),
+            None => self.next_visible_row(session),
+        }
+    }
+
+    #[inline(never)]
+    fn next_visible_row(&mut self, session: &mut Session) -> Result<Option<&[u8]>> {
         let place = self.walk.next_visible(session, &self.table.tree, self.snapshot, &mut self.older)?;
         Ok(place.map(|place| match place {
             Visible::Leaf(slot) => self.walk.cursor.leaf().value(slot),

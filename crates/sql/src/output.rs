@@ -55,6 +55,15 @@ impl Stored {
         }
     }
 
+    /// The number in an integer column; None as for [`Stored::text`].
+    #[inline(always)]
+    pub fn integer(&self, row: &[u8]) -> Option<i64> {
+        match self.place.read(row) {
+            ColumnBytes::Bytes(bytes) if self.kind == Kind::Integer => Some(little_endian(bytes)),
+            _ => None,
+        }
+    }
+
     /// Appends the column of `row` to a DataRow.
     #[inline(always)]
     fn write(&self, layout: &RowLayout, row: &[u8], format: Format, out: &mut Vec<u8>) {

@@ -5,18 +5,26 @@
 
 use crate::context::Context;
 use crate::exec::{all_hold, encode_equal};
-use crate::expr::{Env, Expr, RowSource};
+use crate::expr::{Expr, RowSource};
 use crate::output::{Output, Stored, StoredRows, stored_row};
 use crate::plan::{Access, JoinKind, Plan, QueryPlan, ScanPlan};
 use crate::wire::{Field, Format};
-use homenode_types::{Result, RowLayout, Value, ValueRef};
+use homenode_types::{Result, RowLayout, Type, Value, ValueRef, key};
 use std::sync::Arc;
 
 /// One table of a point query.
 struct Step {
     scan: Arc<ScanPlan>,
-    keys: Vec<Expr>,
+    keys: Vec<Key>,
     width: usize,
+}
+
+/// One column of a key that is looked up.
+struct Key {
+    value: Expr,
+    /// The value, when it is a column of a table before.
+    stored: Option<Stored>,
+    ty: Type,
 }
 
 /// A compiled point query.
@@ -38,11 +46,14 @@ pub(crate) fn of_query(plan: &Arc<QueryPlan>) -> Option<Point> {
     collect(&plan.input, &mut steps)?;
     let plain = |expr: &Expr| !expr.any(&|part| matches!(part, Expr::External(_) | Expr::Outer(_)));
     let all_plain = plan.output.iter().all(plain)
-        && steps.iter().all(|step: &Step| step.scan.filter.iter().all(plain) && step.keys.iter().all(plain));
+        && steps
+            .iter()
+            .all(|step: &Step| step.scan.filter.iter().all(plain) && step.keys.iter().all(|key| plain(&key.value)));
     if steps.len() > MAX_STEPS || !all_plain {
         return None;
     }
-    let output = plan.output.iter().map(|expr| output(&steps, expr)).collect();
+    let output = |expr: &Expr| stored(&steps, expr).map_or_else(|| Output::Computed(expr.clone()), Output::Stored);
+    let output = plan.output.iter().map(output).collect();
     Some(Point { single: steps.len() == 1, steps, output, plan: plan.clone() })
 }
 
@@ -54,7 +65,13 @@ fn collect(plan: &Plan, steps: &mut Vec<Step>) -> Option<()> {
                 return None;
             }
             let width = scan.table.columns.len();
-            steps.push(Step { scan: scan.clone(), keys: keys.clone(), width });
+            let columns = &scan.table.primary_key.as_ref()?.columns;
+            let keys = keys.iter().zip(columns).map(|(value, column)| {
+                let ty = scan.table.columns[*column].ty.ty;
+                Key { value: value.clone(), stored: stored(steps, value), ty }
+            });
+            let keys = keys.collect();
+            steps.push(Step { scan: scan.clone(), keys, width });
             Some(())
         }
         Plan::NestedLoop(join) if join.kind == JoinKind::Inner && join.conditions.is_empty() => {
@@ -65,15 +82,13 @@ fn collect(plan: &Plan, steps: &mut Vec<Step>) -> Option<()> {
     }
 }
 
-fn output(steps: &[Step], expr: &Expr) -> Output {
-    let stored = match expr {
-        Expr::Column(register) => steps.iter().enumerate().find_map(|(table, step)| {
-            let column = register.checked_sub(step.scan.base).filter(|column| *column < step.width)?;
-            Stored::new(&step.scan.table.layout, table, column)
-        }),
-        _ => None,
-    };
-    stored.map_or_else(|| Output::Computed(expr.clone()), Output::Stored)
+/// The expression, when it is a column of one of the tables.
+fn stored(steps: &[Step], expr: &Expr) -> Option<Stored> {
+    let Expr::Column(register) = expr else { return None };
+    steps.iter().enumerate().find_map(|(table, step)| {
+        let column = register.checked_sub(step.scan.base).filter(|column| *column < step.width)?;
+        Stored::new(&step.scan.table.layout, table, column)
+    })
 }
 
 /// The encoded rows of the tables so far, seen as registers.
@@ -134,7 +149,7 @@ impl Point {
             let (before, rest) = rows.split_at_mut(number);
             key.clear();
             let source = Rows { steps: &self.steps[..number], bytes: before };
-            if !self.key(step, &source, params, &mut context.env(), key)? {
+            if !self.key(step, &source, params, context, key)? {
                 return Ok(false);
             }
             let session = &mut context.session;
@@ -156,19 +171,33 @@ impl Point {
         Ok(true)
     }
 
+    /// Appends the key of a step; false when no row can have it.
     #[inline]
     fn key(
         &self,
         step: &Step,
-        row: &dyn RowSource,
+        rows: &Rows<'_>,
         params: &[Value],
-        env: &mut Env<'_>,
+        context: &mut Context,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
-        let columns = step.scan.table.primary_key.as_ref().map_or(&[][..], |key| &key.columns);
-        for (value, &column) in step.keys.iter().zip(columns) {
-            let value = value.eval_ref(row, params, env)?;
-            if !encode_equal(value.as_ref(), step.scan.table.columns[column].ty.ty, out)? {
+        for key in &step.keys {
+            let number = key.stored.as_ref().and_then(|stored| stored.integer(&rows.bytes[stored.table]));
+            if let Some(number) = number
+                && key.ty.is_integer()
+            {
+                key::encode_i64(number, out);
+                continue;
+            }
+            let given = if let Expr::Param(number) = key.value { params.get(number) } else { None };
+            let fits = match given {
+                Some(value) => encode_equal(value.as_ref(), key.ty, out)?,
+                None => {
+                    let value = key.value.eval_ref(rows, params, &mut context.env())?;
+                    encode_equal(value.as_ref(), key.ty, out)?
+                }
+            };
+            if !fits {
                 return Ok(false);
             }
         }

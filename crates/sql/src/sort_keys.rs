@@ -44,7 +44,7 @@ impl SortKeys {
     pub fn text_part(&mut self, text: &[u8], ty: Type, direction: Direction) {
         let start = self.bytes.len();
         let text = if ty == Type::Bpchar { trim_blanks_of(text) } else { text };
-        key::encode_value(ValueRef::Bytea(text), &mut self.bytes);
+        key::encode_text(text, &mut self.bytes);
         self.turn(start, false, direction);
     }
 

@@ -208,7 +208,9 @@ impl LeafCopy {
     #[inline(always)]
     fn word(&self, off: usize) -> u64 {
         let off = off & WORD_MASK;
-        u64::from_le_bytes(std::array::from_fn(|i| self.page.0[off + i]))
+        let mut word = [0; 8];
+        word.copy_from_slice(&self.page.0[off..off + 8]);
+        u64::from_le_bytes(word)
     }
 
     #[inline(always)]

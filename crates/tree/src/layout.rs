@@ -288,8 +288,16 @@ impl<'a, P: Bytes + ?Sized> View<'a, P> {
         };
         let head = head_of(suffix);
         let first = self.first_head_not_below(head, count);
-        if first == count || self.slot(first).head() != head {
+        if first == count {
             return Err(first);
+        }
+        let slot = self.slot(first);
+        if slot.head() != head {
+            return Err(first);
+        }
+        if slot.suffix_len() == suffix.len() && suffix.len() <= 4 {
+            // The heads are all there is to compare.
+            return Ok(first);
         }
         self.search_equal_heads(first, count, head, suffix, fixed)
     }

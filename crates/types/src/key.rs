@@ -38,6 +38,14 @@ pub fn encode_column(v: ValueRef<'_>, ty: Type, out: &mut Vec<u8>) {
     }
 }
 
+/// Appends the text made of these bytes, as a column that is no `character(n)` has it.
+#[inline]
+pub fn encode_text(text: &[u8], out: &mut Vec<u8>) {
+    out.reserve(text.len() + 3);
+    out.push(PRESENT);
+    encode_bytes(text, out);
+}
+
 /// Appends an integer (of any integer type).
 #[inline]
 pub fn encode_i64(i: i64, out: &mut Vec<u8>) {

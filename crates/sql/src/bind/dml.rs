@@ -1,9 +1,9 @@
 //! What does a writing statement change? INSERT, UPDATE, DELETE to plans.
 
+use super::block::mark;
 use super::from::{FromBinder, conjuncts};
 use super::names::column_name;
 use super::scope::{Clause, FromScope, Offered, Outer};
-use super::select::mark;
 use super::{Binder, at, folded, no_column, split_name};
 use crate::expr::{self, Bound, Expr, NoColumns, Params};
 use crate::plan::{Plan, QueryPlan, ScanPlan};

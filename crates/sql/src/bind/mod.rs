@@ -1,9 +1,11 @@
 //! What do the names mean? From syntax trees to plans: names, types, parameters, subqueries.
 
+mod block;
 mod clauses;
 mod dml;
 mod from;
 mod names;
+mod query;
 mod scope;
 mod select;
 

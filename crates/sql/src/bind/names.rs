@@ -1,7 +1,8 @@
-//! What is an output column called? PostgreSQL's names for columns without AS.
+//! What is an output column called, and which one does a name mean? PostgreSQL's names for columns without AS.
 
 use super::folded;
 use crate::expr;
+use homenode_types::{Error, Result, SqlState};
 use sqlparser::ast;
 
 /// The qualifier and name of a plain column reference.
@@ -75,5 +76,31 @@ fn type_name(data_type: &ast::DataType) -> String {
     match expr::column_type(data_type) {
         Ok(ty) => ty.ty.name().to_string(),
         Err(_) => data_type.to_string().to_lowercase(),
+    }
+}
+
+/// The output column that an ORDER BY expression names, by name or position.
+pub(super) fn output_place<'n>(
+    tree: &ast::Expr,
+    names: impl Iterator<Item = &'n str>,
+    count: usize,
+) -> Result<Option<usize>> {
+    match tree {
+        ast::Expr::Identifier(ident) => {
+            let wanted = folded(ident);
+            let mut places = names.enumerate().filter(|(_, name)| *name == wanted).map(|(place, _)| place);
+            Ok(places.next())
+        }
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::Number(digits, _) => match digits.parse::<usize>() {
+                Ok(number) if (1..=count).contains(&number) => Ok(Some(number - 1)),
+                _ => Err(Error::new(
+                    SqlState::INVALID_COLUMN_REFERENCE,
+                    format!("ORDER BY position {digits} is not in select list"),
+                )),
+            },
+            _ => Err(Error::new(SqlState::SYNTAX_ERROR, "non-integer constant in ORDER BY")),
+        },
+        _ => Ok(None),
     }
 }

@@ -376,6 +376,6 @@ fn sides(
     }
     let common = expr::unify(&[value.ty, ty], "IN")?;
     let value = expr::cast_bound(value, ColumnType::new(common.ty), params)?;
-    let plan = super::select::cast_outputs(&plan, &[ColumnType::new(common.ty)], params)?;
+    let plan = super::query::cast_outputs(&plan, &[ColumnType::new(common.ty)], params)?;
     Ok((value.expr, plan, common.ty))
 }
