@@ -474,6 +474,17 @@ pub(crate) fn check_not_null(table: &Table, values: &[Value]) -> Result<()> {
     }
 }
 
+/// As [`check_not_null`], of an encoded row.
+pub(crate) fn check_row_not_null(table: &Table, row: &[u8]) -> Result<()> {
+    let mut columns = table.columns.iter().enumerate();
+    if !columns.any(|(number, column)| column.not_null && table.layout.is_null(row, number)) {
+        return Ok(());
+    }
+    let mut values = Vec::new();
+    table.layout.decode(row, &mut values);
+    check_not_null(table, &values)
+}
+
 /// Values as PostgreSQL shows them in details.
 pub(crate) fn row_text(table: &Table, values: &[Value]) -> String {
     let mut text = Vec::new();

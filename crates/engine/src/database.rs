@@ -162,6 +162,7 @@ pub struct Inner {
     /// Who serves each lane.
     pub(crate) workers: Box<[WorkerPlace]>,
     pub(crate) checkpoints: housekeeping::Checkpoints,
+    pub(crate) purges: crate::purge::Purges,
     /// Roots of the trees that exist: a purge that comes late must not touch the pages of one that is gone.
     pub(crate) live_trees: Mutex<HashSet<PageNo>>,
     next_lane: AtomicU64,
@@ -330,6 +331,7 @@ impl Database {
             sessions: Sessions::default(),
             workers: (0..options.lanes).map(|_| WorkerPlace::new()).collect(),
             checkpoints: housekeeping::Checkpoints::new(recovered.redo_start),
+            purges: crate::purge::Purges::new(),
             next_lane: AtomicU64::new(0),
             live_trees: Mutex::new(HashSet::new()),
             stopping: AtomicBool::new(false),
@@ -437,6 +439,10 @@ fn close(inner: &Arc<Inner>) -> Result<()> {
     let threads = std::mem::take(&mut *inner.threads.lock());
     for thread in threads {
         thread.join();
+    }
+    // What waits to be taken out of the trees is forgotten with the undo log.
+    if let Err(error) = crate::purge::purge_now(inner) {
+        tracing::warn!(%error, "deletions stay in their pages");
     }
     let result = housekeeping::final_checkpoint(inner);
     inner.pool.shutdown();

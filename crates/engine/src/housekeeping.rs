@@ -3,9 +3,8 @@
 use crate::bytes::{Decoder, Encoder};
 use crate::database::Inner;
 use crate::error::{Result, Storage};
-use crate::record::KIND_PURGE;
+use crate::purge;
 use crate::sequence::SequenceState;
-use crate::undo::UndoRecord;
 use homenode_log::{Lsn, control};
 use homenode_platform::atomic::{AtomicU64, Ordering};
 use homenode_platform::clock;
@@ -14,8 +13,6 @@ use homenode_platform::task::{self, Task};
 use homenode_platform::thread::{self, JoinHandle};
 use homenode_platform::wait::WaitEvent;
 use homenode_pool::{Pace, PageNo};
-use homenode_tree::{Header, Tree};
-use homenode_txn::TxnId;
 use std::sync::Arc;
 
 /// Pause between two rounds of housekeeping. Short enough that undo pages are used again while they are in cache.
@@ -136,43 +133,12 @@ fn house_loop(db: &Arc<Inner>) {
 pub(crate) fn round(db: &Arc<Inner>) -> Result<()> {
     let horizon = db.txns.advance_horizon();
     let durable = db.log.durable();
+    let mut deleting = 0;
     for (states, lane) in db.txns.lanes().iter().zip(db.lanes.iter()) {
         let floor = states.raise_floor(horizon, durable);
-        lane.0.undo.recycle(&db.pool, floor, &mut |record| purge(db, record))?;
+        deleting += lane.0.undo.recycle(&db.pool, floor);
     }
-    Ok(())
-}
-
-/// Takes a deletion that every snapshot sees out of its tree. What can't be done now is done when its page fills up.
-fn purge(db: &Arc<Inner>, record: &UndoRecord<'_>) {
-    let trees = db.live_trees.lock();
-    if !trees.contains(&record.root) {
-        return;
-    }
-    let tree = Tree::open(db.pool.clone(), db.log.clone(), record.tree_id, record.root);
-    let Ok(mut leaf) = tree.leaf_exclusive(record.key) else { return };
-    let Ok(slot) = leaf.find(record.key) else { return };
-    if leaf.header(slot).writer != record.txn.tombstone() {
-        return;
-    }
-    let mut op = 1u16.to_le_bytes().to_vec();
-    leaf.plan_remove(slot, &mut op);
-    leaf.mark_dirty();
-    let lane = record.txn.lane() % db.lanes.len();
-    let span = db.log.append(lane, KIND_PURGE, &[&op]);
-    leaf.apply(&op[2..], span.end);
-    if leaf.count() == 0 {
-        drop(leaf);
-        // An empty leaf that cannot be given back now costs a page until its range is written to again.
-        if let Err(error) = tree.shrink(lane, record.key, &mut |header| is_dead(db, header)) {
-            tracing::debug!(%error, "an empty leaf stays");
-        }
-    }
-}
-
-/// Whether the version under `header` is a deletion that every snapshot sees.
-pub(crate) fn is_dead(db: &Inner, header: Header) -> bool {
-    homenode_txn::is_tombstone(header.writer) && db.txns.settled(TxnId::from_writer(header.writer))
+    purge::purge_if_due(db, deleting)
 }
 
 fn checkpoint_loop(db: &Arc<Inner>) {

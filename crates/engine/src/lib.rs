@@ -15,6 +15,7 @@ mod info;
 mod placement;
 #[cfg(homenode_lab)]
 pub mod planted;
+mod purge;
 mod read;
 mod record;
 mod recovery;
@@ -43,4 +44,4 @@ pub use sequence::SequenceState;
 pub use session::{Isolation, Savepoint, Session};
 pub use session_memory::{Charge, MemoryContext, MemoryUse, SessionMemory};
 pub use stats::Counter;
-pub use write::{ChangeRow, LockWait};
+pub use write::{ChangeEncoded, ChangeRow, LockWait};

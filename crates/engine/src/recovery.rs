@@ -27,8 +27,11 @@ use std::sync::Arc;
 /// A transaction that did not end, with the log records of its changes that still stand, oldest first.
 pub(crate) struct Loser {
     txn: TxnId,
-    changes: Vec<Lsn>,
+    changes: Vec<Change>,
 }
+
+/// One change: the log record, and which of its undo records.
+type Change = (Lsn, usize);
 
 /// What the analysis found.
 pub(crate) struct Plan {
@@ -36,7 +39,7 @@ pub(crate) struct Plan {
     scan_start: Lsn,
     /// Where the log goes on.
     pub log_end: Lsn,
-    running: BTreeMap<u64, Vec<Lsn>>,
+    running: BTreeMap<u64, Vec<Change>>,
     space: Vec<SpaceChange>,
     /// When a page was last given back: what happened to it before is of no interest, and may not fit what is in the file.
     freed: HashMap<PageNo, Lsn>,
@@ -97,9 +100,11 @@ impl Plan {
         match kind {
             KIND_ROW => {
                 let (_, tail) = tree::ops(payload).sql()?;
-                let record = UndoRecord::decode(tail).ok_or_else(|| damaged("a row record"))?;
-                self.highest_seq = self.highest_seq.max(record.txn.seq());
-                self.running.entry(record.txn.writer()).or_default().push(start);
+                let records = UndoRecord::decode_all(tail).ok_or_else(|| damaged("a row record"))?;
+                for (number, record) in records.iter().enumerate() {
+                    self.highest_seq = self.highest_seq.max(record.txn.seq());
+                    self.running.entry(record.txn.writer()).or_default().push((start, number));
+                }
             }
             KIND_COMPENSATION => {
                 let (_, tail) = tree::ops(payload).sql()?;
@@ -174,7 +179,7 @@ pub(crate) fn run(dir: &Path, plan: Plan, pool: &Arc<Pool>, log: &Arc<Log>, work
         redo(dir, state.redo_start.max(scan_start)..log_end, pool, &Arc::new(freed), workers)?;
     }
     let catalog_root = (state.catalog_root != 0).then_some(state.catalog_root);
-    let changed = |(txn, changes): (u64, Vec<Lsn>)| Loser { txn: TxnId::from_writer(txn), changes };
+    let changed = |(txn, changes): (u64, Vec<Change>)| Loser { txn: TxnId::from_writer(txn), changes };
     Ok(Recovered {
         catalog_root,
         next_oid: state.next_oid.max(crate::catalog::FIRST_OID),
@@ -305,11 +310,12 @@ impl Redo<'_> {
 pub(crate) fn take_back_losers(db: &Arc<Inner>, losers: &[Loser]) -> Result<()> {
     for loser in losers {
         tracing::info!(txn = ?loser.txn, changes = loser.changes.len(), "taking back");
-        for &lsn in loser.changes.iter().rev() {
+        for &(lsn, number) in loser.changes.iter().rev() {
             let payload = read_record(&db.dir, lsn)?;
             let (_, tail) = tree::ops(&payload).sql()?;
-            let record = UndoRecord::decode(tail).ok_or_else(|| damaged("a row record"))?;
-            crate::rollback::take_back(db, 0, &record)?;
+            let records = UndoRecord::decode_all(tail).ok_or_else(|| damaged("a row record"))?;
+            let record = records.get(number).ok_or_else(|| damaged("a row record"))?;
+            crate::rollback::take_back(db, 0, record)?;
         }
         db.log.append(0, KIND_ABORT, &[&loser.txn.writer().to_le_bytes()]);
     }

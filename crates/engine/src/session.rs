@@ -91,7 +91,11 @@ pub(crate) struct Buffers {
     pub undo: Vec<u8>,
     pub op: Vec<u8>,
     pub row: Vec<u8>,
+    pub old_row: Vec<u8>,
+    pub value: Vec<u8>,
     pub key: Vec<u8>,
+    pub index_key: Vec<u8>,
+    pub new_index_key: Vec<u8>,
     pub record: Vec<u8>,
     pub diff: Vec<u8>,
 }

@@ -19,6 +19,8 @@ const FIRST_OFFSET: usize = 32;
 const PAGE_TYPE_UNDO: u8 = 0x55;
 /// Byte offset of `page_type` in the page header.
 const PAGE_TYPE_OFFSET: usize = 4;
+/// Where in an encoded record the address of the transaction's record before it stands.
+const PREVIOUS_OFFSET: usize = 10;
 /// A record has at most this many bytes beyond key and old value.
 const RECORD_OVERHEAD: usize = 64;
 
@@ -114,6 +116,17 @@ impl<'a> UndoRecord<'a> {
         })
     }
 
+    /// Reads records that stand one behind the other, as at the end of a log record; None when the bytes aren't such.
+    pub fn decode_all(mut bytes: &'a [u8]) -> Option<Vec<UndoRecord<'a>>> {
+        let mut records = Vec::with_capacity(1);
+        while !bytes.is_empty() {
+            let len = u16::from_le_bytes(*bytes.first_chunk()?) as usize;
+            records.push(UndoRecord::decode(bytes.get(..len)?)?);
+            bytes = &bytes[len..];
+        }
+        Some(records)
+    }
+
     /// Turns the newer value in `value` into the older one; false when the record doesn't fit it.
     pub fn apply(&self, value: &mut Vec<u8>) -> bool {
         let start = self.diff_offset as usize;
@@ -139,22 +152,51 @@ struct Inner {
     next: usize,
     /// Pages that were given back and will be used again first.
     spare: Vec<PageNo>,
+    /// Pages that every snapshot sees past, with deletions that are still to be taken out of their trees.
+    deleting: Vec<UndoPage>,
 }
 
 impl Inner {
+    /// Keeps a page to be used again; gives it back when there are enough of them.
+    fn put_aside(&mut self, page: PageNo) -> Option<PageNo> {
+        if self.spare.len() >= SPARE_PAGES {
+            return Some(page);
+        }
+        self.spare.push(page);
+        None
+    }
+
     fn begin_page(&mut self, page: PageNo) {
         self.pages.push_back(UndoPage { page, last_seq: 0, deletes: false, end: FIRST_OFFSET });
         self.next = FIRST_OFFSET;
     }
 }
 
-struct UndoPage {
+/// One page of a lane's undo log.
+pub struct UndoPage {
     page: PageNo,
     /// The highest transaction number of the lane that wrote to it.
     last_seq: u64,
     /// Whether a deletion is among its records: someone has to take the tombstones away.
     deletes: bool,
     end: usize,
+}
+
+impl UndoPage {
+    /// Shows `see` the deletions on the page.
+    pub fn deletions(&self, pool: &Pool, mut see: impl FnMut(&UndoRecord<'_>)) -> Result<()> {
+        let bytes = pool.shared(self.page).sql()?.bytes().to_vec();
+        let mut at = FIRST_OFFSET;
+        while at < self.end {
+            let len = u16::from_le_bytes([bytes[at], bytes[at + 1]]) as usize;
+            let record = UndoRecord::decode(&bytes[at..]).ok_or(Error::internal("a damaged undo record"))?;
+            if record.kind == UndoKind::Delete {
+                see(&record);
+            }
+            at += len.max(8);
+        }
+        Ok(())
+    }
 }
 
 /// Spare pages that a lane keeps for itself; more go back to the pool.
@@ -166,25 +208,37 @@ impl UndoLog {
         UndoLog { inner: Mutex::new(Inner::default()) }
     }
 
-    /// Appends `record` (by transaction number `seq` of this lane), whose encoded bytes are in `bytes`.
+    /// Appends a record (by transaction number `seq` of this lane), whose encoded bytes are in `bytes`; or two of one change, the
+    /// other one at `second`: that the first is the one before it is written into it here. Gives the address of the first. None,
+    /// with nothing done, when there is no room.
     ///
     /// Called while the leaf is latched: an undo page is the last thing in the order of latches. The page to write to was
     /// made ready by [`UndoLog::ensure_room`].
-    pub fn append(&self, pool: &Pool, seq: u64, kind: UndoKind, bytes: &[u8]) -> Result<Option<UndoPointer>> {
+    pub fn append(
+        &self,
+        pool: &Pool,
+        seq: u64,
+        deletes: bool,
+        bytes: &mut [u8],
+        second: Option<usize>,
+    ) -> Result<Option<UndoPointer>> {
         let mut inner = self.inner.lock();
         let at = inner.next;
         let Some(last) = inner.pages.back_mut() else { return Ok(None) };
         if at + bytes.len() > PAGE_BYTES {
             return Ok(None);
         }
+        let pointer = last.page * PAGE_BYTES as u64 + at as u64;
+        if let Some(second) = second {
+            bytes[second + PREVIOUS_OFFSET..][..8].copy_from_slice(&pointer.to_le_bytes());
+        }
         let mut page = pool.exclusive(last.page).sql()?;
         page.mark_dirty();
         page.page_mut().write_bytes(at, bytes);
         drop(page);
         last.last_seq = last.last_seq.max(seq);
-        last.deletes |= kind == UndoKind::Delete;
+        last.deletes |= deletes;
         last.end = at + bytes.len();
-        let pointer = last.page * PAGE_BYTES as u64 + at as u64;
         inner.next = at + bytes.len();
         Ok(Some(pointer))
     }
@@ -221,39 +275,34 @@ impl UndoLog {
         Ok(())
     }
 
-    /// Gives back pages whose transactions all lie below `floor`. `purge` sees the records of those that hold deletions first.
-    pub fn recycle(&self, pool: &Pool, floor: u64, purge: &mut dyn FnMut(&UndoRecord<'_>)) -> Result<usize> {
-        let mut given_back = 0;
-        loop {
-            let Some(page) = self.take_oldest_below(floor) else { return Ok(given_back) };
-            if page.deletes {
-                let bytes = pool.shared(page.page).sql()?.bytes().to_vec();
-                let mut at = FIRST_OFFSET;
-                while at < page.end {
-                    let len = u16::from_le_bytes([bytes[at], bytes[at + 1]]) as usize;
-                    let record = UndoRecord::decode(&bytes[at..]).ok_or(Error::internal("a damaged undo record"))?;
-                    if record.kind == UndoKind::Delete {
-                        purge(&record);
-                    }
-                    at += len.max(8);
-                }
-            }
-            let mut inner = self.inner.lock();
-            if inner.spare.len() < SPARE_PAGES {
-                inner.spare.push(page.page);
-            } else {
-                drop(inner);
-                pool.free(page.page);
-            }
-            given_back += 1;
-        }
-    }
-
-    fn take_oldest_below(&self, floor: u64) -> Option<UndoPage> {
+    /// Gives back pages whose transactions all lie below `floor`; those with deletions are kept for [`UndoLog::take_deleting`]
+    /// to find. Returns how many are kept.
+    pub fn recycle(&self, pool: &Pool, floor: u64) -> usize {
         let mut inner = self.inner.lock();
         // The last page is still being written to.
-        let old = inner.pages.len() > 1 && inner.pages.front()?.last_seq < floor;
-        old.then(|| inner.pages.pop_front()).flatten()
+        while inner.pages.len() > 1 && inner.pages.front().is_some_and(|page| page.last_seq < floor) {
+            let Some(page) = inner.pages.pop_front() else { break };
+            if page.deletes {
+                inner.deleting.push(page);
+            } else if let Some(page) = inner.put_aside(page.page) {
+                drop(inner);
+                pool.free(page);
+                inner = self.inner.lock();
+            }
+        }
+        inner.deleting.len()
+    }
+
+    /// The pages kept by [`UndoLog::recycle`], to be handed to [`UndoLog::give_back`] once their deletions are taken care of.
+    pub fn take_deleting(&self) -> Vec<UndoPage> {
+        std::mem::take(&mut self.inner.lock().deleting)
+    }
+
+    /// Gives back a page whose deletions have been taken care of.
+    pub fn give_back(&self, pool: &Pool, page: UndoPage) {
+        if let Some(page) = { self.inner.lock().put_aside(page.page) } {
+            pool.free(page);
+        }
     }
 
     /// Undo pages in use.
@@ -303,6 +352,10 @@ mod tests {
         assert_eq!(bytes.len() % 8, 0);
         let back = UndoRecord::decode(&bytes).unwrap();
         assert_eq!(format!("{back:?}"), format!("{record:?}"));
+        let twice = [&bytes[..], &bytes[..]].concat();
+        let all = UndoRecord::decode_all(&twice).unwrap();
+        assert_eq!(all.iter().map(|record| record.key).collect::<Vec<_>>(), [b"key", b"key"]);
+        assert!(UndoRecord::decode_all(&twice[..twice.len() - 1]).is_none());
         let mut value = b"abCde".to_vec();
         assert!(back.apply(&mut value));
         assert_eq!(value, b"abxyzde");

@@ -4,9 +4,9 @@
 //! latch the row's writer is looked at, and whoever has to wait lets the leaf go first. The order of a change: undo record, page
 //! marked dirty, log record, page changed.
 
-use crate::catalog::{Index, Table, check_not_null};
+use crate::catalog::{Index, Table, check_not_null, check_row_not_null};
 use crate::error::{Error, Result, SqlState, Storage};
-use crate::housekeeping::is_dead;
+use crate::purge::is_dead;
 use crate::record::KIND_ROW;
 use crate::session::{Isolation, Session};
 use crate::stats::Counter;
@@ -71,6 +71,15 @@ impl Session {
         result
     }
 
+    /// As [`Session::insert`], of a row that is encoded by the table's layout.
+    ///
+    /// # Errors
+    /// As [`Session::insert`].
+    pub fn insert_row(&mut self, table: &Table, row: &[u8]) -> Result<()> {
+        check_row_not_null(table, row)?;
+        self.insert_encoded(table, row)
+    }
+
     fn insert_with_key(&mut self, table: &Table, row: &[u8], key: &mut Vec<u8>) -> Result<()> {
         match &table.primary_key {
             Some(_) => table.encode_key(row, key),
@@ -88,25 +97,68 @@ impl Session {
     }
 
     fn insert_index_entry(&mut self, table: &Table, index: &Arc<Index>, row: &[u8], row_key: &[u8]) -> Result<()> {
-        let mut index_key = Vec::with_capacity(64);
+        let mut index_key = std::mem::take(&mut self.buffers.index_key);
+        index_key.clear();
         table.encode_index_key(index, row, row_key, &mut index_key);
-        if self.put_new(&index.tree, &index_key, row_key)? {
-            return Ok(());
-        }
-        Err(duplicate(table, &index.name, &index.columns, row))
+        let is_new = self.put_new(&index.tree, &index_key, row_key);
+        self.buffers.index_key = index_key;
+        if is_new? { Ok(()) } else { Err(duplicate(table, &index.name, &index.columns, row)) }
     }
 
     fn delete_index_entry(&mut self, table: &Table, index: &Arc<Index>, row: &[u8], row_key: &[u8]) -> Result<()> {
-        let mut index_key = Vec::with_capacity(64);
+        let mut index_key = std::mem::take(&mut self.buffers.index_key);
+        index_key.clear();
         table.encode_index_key(index, row, row_key, &mut index_key);
-        let deleted = self.delete_entry(&index.tree, &index_key)?;
-        if deleted {
+        let deleted = self.delete_entry(&index.tree, &index_key);
+        self.buffers.index_key = index_key;
+        if deleted? { Ok(()) } else { Err(lacks_entry(index)) }
+    }
+
+    /// Gives a row's entry in `index` the place that its new version wants: in one change where both places are in one leaf.
+    fn move_index_entry(
+        &mut self,
+        table: &Table,
+        index: &Arc<Index>,
+        old_row: &[u8],
+        new_row: &[u8],
+        row_key: &[u8],
+    ) -> Result<()> {
+        let mut old_key = std::mem::take(&mut self.buffers.index_key);
+        let mut new_key = std::mem::take(&mut self.buffers.new_index_key);
+        old_key.clear();
+        new_key.clear();
+        table.encode_index_key(index, old_row, row_key, &mut old_key);
+        table.encode_index_key(index, new_row, row_key, &mut new_key);
+        let moved = self.move_entry(&index.tree, &old_key, &new_key, row_key);
+        self.buffers.index_key = old_key;
+        self.buffers.new_index_key = new_key;
+        if moved? {
             return Ok(());
         }
-        Err(Error::new(
-            SqlState::INDEX_CORRUPTED,
-            format!("index \"{}\" lacks an entry for a row of its table", index.name),
-        ))
+        self.delete_index_entry(table, index, old_row, row_key)?;
+        self.insert_index_entry(table, index, new_row, row_key)
+    }
+
+    /// Makes a tombstone of the live entry under `old_key` and a new entry under `new_key`, if one leaf holds both places, the
+    /// new one is empty and there is room; false, with nothing done, if not.
+    fn move_entry(&mut self, tree: &Tree, old_key: &[u8], new_key: &[u8], value: &[u8]) -> Result<bool> {
+        check_entry_size(new_key, value)?;
+        let writer = self.writer()?;
+        self.db.log.reserve_ahead(CHANGE_LOG_BYTES).sql()?;
+        let leaf = tree.leaf_exclusive(old_key).sql()?;
+        let (Ok(from), true) = (leaf.find(old_key), leaf.covers(new_key)) else { return Ok(false) };
+        let Err(slot) = leaf.find(new_key) else { return Ok(false) };
+        if !matches!(self.standing(leaf.header(from)), Standing::Live) || !leaf.fits(new_key, value.len()) {
+            return Ok(false);
+        }
+        let deletion = self.undo_record(tree, UndoKind::Delete, leaf.header(from), old_key);
+        let insertion = self.undo_record(tree, UndoKind::Insert, Header::default(), new_key);
+        let inserted_at = deletion.encoded_len();
+        self.change(leaf, &[deletion, insertion], |leaf, undo, op| {
+            let old = Header { writer: writer.tombstone(), undo };
+            let new = Header { writer: writer.writer(), undo: undo + inserted_at as u64 };
+            leaf.plan_move((from, old), slot, new_key, (new, value), op);
+        })
     }
 
     /// Puts a new entry under `key`; false when a live one stands there.
@@ -114,7 +166,7 @@ impl Session {
         check_entry_size(key, value)?;
         let writer = self.writer()?;
         loop {
-            self.ensure_room(key.len() + value.len())?;
+            self.db.log.reserve_ahead(CHANGE_LOG_BYTES).sql()?;
             let leaf = tree.leaf_exclusive(key).sql()?;
             match leaf.find(key) {
                 Err(slot) => {
@@ -127,9 +179,10 @@ impl Session {
                     let new = |undo| Header { writer: writer.writer(), undo };
                     let plan =
                         |leaf: &LeafMut<'_>, undo, op: &mut Vec<u8>| leaf.plan_insert(slot, key, new(undo), value, op);
-                    if self.change(leaf, record, plan)? {
+                    if self.change(leaf, &[record], plan)? {
                         return Ok(true);
                     }
+                    self.ensure_undo_room(key.len())?;
                 }
                 Ok(slot) => match self.standing(leaf.header(slot)) {
                     Standing::Busy(other) => {
@@ -145,9 +198,11 @@ impl Session {
                             self.make_room(tree, key, value.len())?;
                             continue;
                         }
+                        let payload = key.len() + leaf.value(slot).len();
                         if self.replace(tree, leaf, slot, key, UndoKind::Update, writer.writer(), Some(value))? {
                             return Ok(true);
                         }
+                        self.ensure_undo_room(payload)?;
                     }
                 },
             }
@@ -179,27 +234,38 @@ impl Session {
     /// # Errors
     /// As [`Session::insert`], and those of `change`.
     pub fn update(&mut self, table: &Table, key: &[u8], change: &mut ChangeRow<'_>) -> Result<bool> {
-        self.use_table(table)?;
-        self.writer()?;
-        let mut old_row = Vec::new();
         let mut values = Vec::new();
-        let mut new_row = std::mem::take(&mut self.buffers.row);
-        let mut moved = false;
-        let keeps_copy = !table.indexes.is_empty() || table.primary_key.is_some();
-        let result = self.change_entry(&table.tree, key, &mut |row, out| {
-            values.clear();
+        self.update_encoded(table, key, &mut |row, out| {
             table.layout.decode(row, &mut values);
             if !change(row, &mut values)? {
+                return Ok(false);
+            }
+            table.layout.encode(&values, out)?;
+            Ok(true)
+        })
+    }
+
+    /// As [`Session::update`], for a `change` that writes the new row, encoded by the table's layout, into an empty buffer.
+    ///
+    /// # Errors
+    /// As [`Session::update`].
+    pub fn update_encoded(&mut self, table: &Table, key: &[u8], change: &mut ChangeEncoded<'_>) -> Result<bool> {
+        self.use_table(table)?;
+        self.writer()?;
+        let mut old_row = std::mem::take(&mut self.buffers.old_row);
+        let mut new_row = std::mem::take(&mut self.buffers.row);
+        let mut moved = false;
+        let result = self.change_entry(&table.tree, key, &mut |row, out| {
+            if !change(row, out)? {
                 return Ok(Change::None);
             }
-            check_not_null(table, &values)?;
-            table.layout.encode(&values, out)?;
-            if keeps_copy {
+            check_row_not_null(table, out)?;
+            moved = key_changes(table, row, out);
+            if moved || !table.indexes.is_empty() {
                 old_row.clear();
                 old_row.extend_from_slice(row);
                 new_row.clear();
                 new_row.extend_from_slice(out);
-                moved = key_changes(table, row, out);
             }
             Ok(if moved { Change::Delete } else { Change::Update })
         });
@@ -208,6 +274,7 @@ impl Session {
             other => other,
         };
         self.buffers.row = new_row;
+        self.buffers.old_row = old_row;
         if matches!(result, Ok(true)) {
             self.db.lanes[self.lane].stats.add(Counter::RowsUpdated, 1);
         }
@@ -227,8 +294,7 @@ impl Session {
                 .iter()
                 .all(|&column| table.layout.column(old_row, column) == table.layout.column(new_row, column));
             if !same {
-                self.delete_index_entry(table, index, old_row, key)?;
-                self.insert_index_entry(table, index, new_row, key)?;
+                self.move_index_entry(table, index, old_row, new_row, key)?;
             }
         }
         Ok(())
@@ -246,22 +312,27 @@ impl Session {
     ) -> Result<bool> {
         self.use_table(table)?;
         self.writer()?;
-        let mut old_row = Vec::new();
+        let mut old_row = std::mem::take(&mut self.buffers.old_row);
         let deleted = self.change_entry(&table.tree, key, &mut |row, _| {
             if !matches(row)? {
                 return Ok(Change::None);
             }
             old_row.clear();
-            old_row.extend_from_slice(row);
-            Ok(Change::Delete)
-        })?;
-        if deleted {
-            for index in &table.indexes {
-                self.delete_index_entry(table, index, &old_row, key)?;
+            if !table.indexes.is_empty() {
+                old_row.extend_from_slice(row);
             }
-            self.db.lanes[self.lane].stats.add(Counter::RowsDeleted, 1);
-        }
-        Ok(deleted)
+            Ok(Change::Delete)
+        });
+        let result = match deleted {
+            Ok(true) => {
+                self.db.lanes[self.lane].stats.add(Counter::RowsDeleted, 1);
+                let mut indexes = table.indexes.iter();
+                indexes.try_for_each(|index| self.delete_index_entry(table, index, &old_row, key)).map(|()| true)
+            }
+            other => other,
+        };
+        self.buffers.old_row = old_row;
+        result
     }
 
     /// Locks the row under `key` against changes by others until the transaction ends, if `matches` says so of its newest
@@ -297,11 +368,23 @@ impl Session {
 
     /// As [`Session::change_entry`], without waiting for others unless `wait` says so.
     fn change_entry_or(&mut self, tree: &Tree, key: &[u8], wait: LockWait, decide: &mut Decide<'_>) -> Result<Changed> {
+        let mut new_value = std::mem::take(&mut self.buffers.value);
+        let result = self.change_entry_with(tree, key, wait, decide, &mut new_value);
+        self.buffers.value = new_value;
+        result
+    }
+
+    fn change_entry_with(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        wait: LockWait,
+        decide: &mut Decide<'_>,
+        new_value: &mut Vec<u8>,
+    ) -> Result<Changed> {
         let writer = self.writer()?;
-        let mut new_value = Vec::new();
-        let mut room = 0;
         loop {
-            self.ensure_room(key.len() + room)?;
+            self.db.log.reserve_ahead(CHANGE_LOG_BYTES).sql()?;
             let leaf = tree.leaf_exclusive(key).sql()?;
             let Ok(slot) = leaf.find(key) else { return Ok(Changed::Not) };
             match self.standing(leaf.header(slot)) {
@@ -327,15 +410,9 @@ impl Session {
                 Standing::Free => return Ok(Changed::Not),
                 Standing::Live => {}
             }
-            // The undo record may hold the whole old value: have room for it before anything is decided.
             let old_len = leaf.value(slot).len();
-            if old_len > room {
-                room = old_len;
-                drop(leaf);
-                continue;
-            }
             new_value.clear();
-            let change = decide(leaf.value(slot), &mut new_value)?;
+            let change = decide(leaf.value(slot), new_value)?;
             let (kind, word, value) = match change {
                 Change::None => return Ok(Changed::Not),
                 Change::Lock => (UndoKind::Update, writer.writer(), None),
@@ -353,10 +430,11 @@ impl Session {
             if self.replace(tree, leaf, slot, key, kind, word, value)? {
                 return Ok(Changed::Done);
             }
+            self.ensure_undo_room(key.len() + old_len)?;
         }
     }
 
-    /// Gives the entry at `slot` a new header and, if given, a new value; false when the undo log had no room after all.
+    /// Gives the entry at `slot` a new header and, if given, a new value; false when the undo log has no room.
     #[allow(clippy::too_many_arguments, reason = "one change of one entry, in full")]
     fn replace(
         &mut self,
@@ -371,40 +449,46 @@ impl Session {
         let mut old_bytes = std::mem::take(&mut self.buffers.diff);
         old_bytes.clear();
         let mut record = self.undo_record(tree, kind, leaf.header(slot), key);
-        if let Some(value) = value {
-            let diff = Diff::between(leaf.value(slot), value);
+        let diff = value.map(|value| Diff::between(leaf.value(slot), value));
+        if let Some(diff) = diff {
             old_bytes.extend_from_slice(diff.before(leaf.value(slot)));
             record.diff_offset = diff.offset as u16;
             record.diff_new_len = diff.new_len as u16;
         }
         let record = UndoRecord { old_bytes: &old_bytes, ..record };
-        let result = self.change(leaf, record, |leaf, undo, op| {
+        let result = self.change(leaf, &[record], |leaf, undo, op| {
             let header = Header { writer, undo };
-            match value {
-                Some(value) => {
-                    leaf.plan_update(slot, header, value, op);
-                }
-                None => leaf.plan_set_header(slot, header, op),
+            match (value, diff) {
+                (Some(value), Some(diff)) => leaf.plan_update_by(slot, header, diff, value, op),
+                _ => leaf.plan_set_header(slot, header, op),
             }
         });
         self.buffers.diff = old_bytes;
         result
     }
 
-    /// Makes one change of a latched leaf: undo record, log record, page. False, with nothing done, when the undo log has no
-    /// room (another session of the lane took it).
+    /// Makes one change of a latched leaf, of one entry or of two: undo records, log record, page. False, with nothing done, when
+    /// the undo log has no room. `plan` is told where the first undo record lies; the second lies behind it.
     fn change(
         &mut self,
         mut leaf: LeafMut<'_>,
-        record: UndoRecord<'_>,
+        records: &[UndoRecord<'_>],
         plan: impl FnOnce(&LeafMut<'_>, u64, &mut Vec<u8>),
     ) -> Result<bool> {
         let undo_bytes = &mut self.buffers.undo;
         undo_bytes.clear();
-        record.encode(undo_bytes);
+        let (mut last, mut deletes) = (0, false);
+        for record in records {
+            last = undo_bytes.len();
+            deletes |= record.kind == UndoKind::Delete;
+            record.encode(undo_bytes);
+        }
         let lane = &self.db.lanes[self.lane];
         let seq = self.txn.id.seq();
-        let Some(pointer) = lane.undo.append(&self.db.pool, seq, record.kind, undo_bytes)? else { return Ok(false) };
+        let second = (last > 0).then_some(last);
+        let Some(pointer) = lane.undo.append(&self.db.pool, seq, deletes, undo_bytes, second)? else {
+            return Ok(false);
+        };
         let op = &mut self.buffers.op;
         op.clear();
         op.extend_from_slice(&1u16.to_le_bytes());
@@ -412,13 +496,12 @@ impl Session {
         leaf.mark_dirty();
         let span = self.db.log.append(self.lane, KIND_ROW, &[op, undo_bytes]);
         leaf.apply(&op[2..], span.end);
-        self.txn.last_undo = pointer;
+        self.txn.last_undo = pointer + last as u64;
         Ok(true)
     }
 
-    /// Sees to it, before a leaf is latched, that a change finds room in the undo log and in the log.
-    fn ensure_room(&mut self, payload: usize) -> Result<()> {
-        self.db.log.reserve_ahead(CHANGE_LOG_BYTES).sql()?;
+    /// Makes room in the undo log for a change that found none; the leaf has been let go.
+    fn ensure_undo_room(&mut self, payload: usize) -> Result<()> {
         let lane = &self.db.lanes[self.lane];
         lane.undo.ensure_room(&self.db.pool, self.lane, payload.min(PAGE_BYTES / 2))
     }
@@ -453,6 +536,9 @@ const CHANGE_LOG_BYTES: u64 = 64 << 10;
 
 /// Writes a row's new values into a list that holds the old ones; false: the row is not (any more) what was looked for.
 pub type ChangeRow<'a> = dyn FnMut(&[u8], &mut Vec<Value>) -> Result<bool> + 'a;
+
+/// Writes a row's new version, encoded; false: the row is not (any more) what was looked for.
+pub type ChangeEncoded<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<bool> + 'a;
 
 /// Says of an entry's newest value what is to become of it; a new value goes into the buffer.
 type Decide<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<Change> + 'a;
@@ -496,6 +582,11 @@ fn check_entry_size(key: &[u8], value: &[u8]) -> Result<()> {
         SqlState::PROGRAM_LIMIT_EXCEEDED,
         format!("row is too big: size {bytes}, maximum size {MAX_ENTRY_BYTES}"),
     ))
+}
+
+#[cold]
+fn lacks_entry(index: &Index) -> Error {
+    Error::new(SqlState::INDEX_CORRUPTED, format!("index \"{}\" lacks an entry for a row of its table", index.name))
 }
 
 #[cold]

@@ -25,6 +25,12 @@ pub(crate) fn insert(
 ) -> Result<u64> {
     let mut count = 0;
     match &plan.source {
+        InsertSource::Rows(rows) if plan.conflict.is_none() && plan.returning.is_none() => {
+            for row in rows {
+                insert_plain(plan, row, context, params)?;
+            }
+            count = rows.len() as u64;
+        }
         InsertSource::Rows(rows) => {
             let mut values = Vec::with_capacity(plan.table.columns.len());
             for row in rows {
@@ -65,6 +71,21 @@ pub(crate) fn insert(
         }
     }
     Ok(count)
+}
+
+/// Inserts a row of which nothing but its bytes is wanted, in the connection's buffer.
+fn insert_plain(plan: &InsertPlan, row: &[Expr], context: &mut Context, params: &[Value]) -> Result<()> {
+    let layout = &plan.table.layout;
+    let mut bytes = context.buffers.1.pop().unwrap_or_default();
+    layout.encode_nulls(&mut bytes);
+    let mut env = context.env();
+    let filled = row.iter().enumerate().try_for_each(|(column, value)| {
+        let value = value.eval_ref(&(), params, &mut env)?;
+        layout.set_column(&mut bytes, column, value.as_ref()).map(|_| ())
+    });
+    let result = filled.and_then(|()| context.session.insert_row(&plan.table, &bytes));
+    context.buffers.1.push(bytes);
+    result
 }
 
 fn insert_row(
@@ -299,6 +320,88 @@ fn find(
     Ok(found)
 }
 
+/// The keys of the one row that a statement without RETURNING changes, for the path that makes no list of rows and no values.
+fn single_keys<'a>(input: &Plan, scan: &'a ScanPlan, joined: bool, returns: bool) -> Option<&'a [Expr]> {
+    match (input, &scan.access) {
+        (Plan::Scan(_), Access::Point { index: None, keys }) if !joined && !returns => Some(keys),
+        _ => None,
+    }
+}
+
+/// Evaluates the key of the row and has `change` change it, with the connection's buffer for the key. None: the change needs
+/// the session, and is left to the general path.
+fn single(
+    table: &Table,
+    keys: &[Expr],
+    context: &mut Context,
+    params: &[Value],
+    change: impl FnOnce(&mut Context, &[u8]) -> Result<bool>,
+) -> Result<Option<u64>> {
+    let mut key = std::mem::take(&mut context.buffers.0);
+    key.clear();
+    let known = point_key(table, None, keys, &[], params, &mut context.env(), &mut key);
+    let result = known.and_then(|known| Ok(known && change(context, &key)?));
+    context.buffers.0 = key;
+    match result {
+        Ok(changed) => Ok(Some(changed.into())),
+        Err(error) if error.code == NEEDS_SESSION => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Runs an UPDATE of one row by its key: from the old row's bytes to the new one's, without values in between.
+fn update_single(plan: &UpdatePlan, keys: &[Expr], context: &mut Context, params: &[Value]) -> Result<Option<u64>> {
+    let table = &*plan.table;
+    single(table, keys, context, params, |context, key| {
+        let mut host = frozen(context);
+        let mut env = Env::new(&mut host);
+        context.session.update_encoded(table, key, &mut |row, out| {
+            let raw = RawRow { layout: &table.layout, bytes: row, base: plan.scan.base, registers: &[] };
+            if !all_hold(&plan.conditions, &raw, params, &mut env)? {
+                return Ok(false);
+            }
+            out.extend_from_slice(row);
+            for (column, value) in &plan.assignments {
+                let value = value.eval_ref(&raw, params, &mut env)?;
+                if !table.layout.set_column(out, *column, value.as_ref())? {
+                    return write_anew(plan, &raw, params, &mut env, out).map(|()| true);
+                }
+            }
+            Ok(true)
+        })
+    })
+}
+
+/// Writes a changed row that has fewer columns than its table has now.
+#[cold]
+fn write_anew(
+    plan: &UpdatePlan,
+    raw: &RawRow<'_>,
+    params: &[Value],
+    env: &mut Env<'_>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let mut values = Vec::new();
+    plan.table.layout.decode(raw.bytes, &mut values);
+    for (column, value) in &plan.assignments {
+        values[*column] = value.eval(raw, params, env)?;
+    }
+    plan.table.layout.encode(&values, out)
+}
+
+/// Runs a DELETE of one row by its key.
+fn delete_single(plan: &DeletePlan, keys: &[Expr], context: &mut Context, params: &[Value]) -> Result<Option<u64>> {
+    let table = &*plan.table;
+    single(table, keys, context, params, |context, key| {
+        let mut host = frozen(context);
+        let mut env = Env::new(&mut host);
+        context.session.delete(table, key, &mut |row| {
+            let raw = RawRow { layout: &table.layout, bytes: row, base: plan.scan.base, registers: &[] };
+            all_hold(&plan.conditions, &raw, params, &mut env)
+        })
+    })
+}
+
 /// Runs UPDATE; gives the number of rows.
 pub(crate) fn update(
     plan: &UpdatePlan,
@@ -306,6 +409,11 @@ pub(crate) fn update(
     params: &[Value],
     returned: &mut Returned<'_>,
 ) -> Result<u64> {
+    if let Some(keys) = single_keys(&plan.input, &plan.scan, plan.joined, plan.returning.is_some())
+        && let Some(count) = update_single(plan, keys, context, params)?
+    {
+        return Ok(count);
+    }
     let found = find(&plan.input, plan.width, &plan.scan, plan.joined, context, params)?;
     let change = Change {
         table: &plan.table,
@@ -338,6 +446,11 @@ pub(crate) fn delete(
     params: &[Value],
     returned: &mut Returned<'_>,
 ) -> Result<u64> {
+    if let Some(keys) = single_keys(&plan.input, &plan.scan, plan.joined, plan.returning.is_some())
+        && let Some(count) = delete_single(plan, keys, context, params)?
+    {
+        return Ok(count);
+    }
     let found = find(&plan.input, plan.width, &plan.scan, plan.joined, context, params)?;
     let mut count = 0;
     for (number, (row_key, registers)) in found.iter().enumerate() {

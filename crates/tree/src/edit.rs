@@ -290,6 +290,7 @@ pub(crate) fn apply<P: BytesMut + ?Sized>(page: &mut P, op: &[u8]) -> Result<(),
         OpCode::RemoveChild => remove_child(page, body),
         OpCode::Prune => prune(page, body),
         OpCode::SetFence => set_fence(page, body),
+        OpCode::Move => move_entry(page, body),
         OpCode::Free => {
             page.write_u8(OFF_TYPE, 0);
             Ok(())
@@ -394,6 +395,16 @@ fn lengthen_prefix<P: BytesMut + ?Sized>(page: &mut P) -> Result<(), TreeError> 
     store(page, &Contents::of(&old))
 }
 
+/// Both parts or none: the insertion, which may fail, comes first.
+fn move_entry<P: BytesMut + ?Sized>(page: &mut P, mut body: Reader<'_>) -> Result<(), TreeError> {
+    let (from, header) = (body.u16()?, body.header()?);
+    check_slot(page, from, true)?;
+    let inserted = Reader(body.0).u16()?;
+    insert(page, body)?;
+    write_header(page, if inserted <= from { from + 1 } else { from }, header);
+    Ok(())
+}
+
 fn set_header<P: BytesMut + ?Sized>(page: &mut P, mut body: Reader<'_>) -> Result<(), TreeError> {
     let (slot, header) = (body.u16()?, body.header()?);
     check_slot(page, slot, true)?;
@@ -467,11 +478,21 @@ fn replace<P: BytesMut + ?Sized>(
 }
 
 fn remove<P: BytesMut + ?Sized>(page: &mut P, mut body: Reader<'_>) -> Result<(), TreeError> {
-    let slot = body.u16()?;
-    check_slot(page, slot, true)?;
-    let (_, value_len) = View(&*page).value_range(slot);
-    let size = leaf_size(View(&*page).slot(slot).suffix_len(), value_len);
-    release(page, slot, size);
+    let mut slots = body;
+    let mut above = View(&*page).count();
+    while !slots.0.is_empty() {
+        let slot = slots.u16()?;
+        if slot >= above || View(&*page).level() != 0 {
+            return Err(TreeError::BadOp("no such slot"));
+        }
+        above = slot;
+    }
+    while !body.0.is_empty() {
+        let slot = body.u16()?;
+        let (_, value_len) = View(&*page).value_range(slot);
+        let size = leaf_size(View(&*page).slot(slot).suffix_len(), value_len);
+        release(page, slot, size);
+    }
     Ok(())
 }
 

@@ -92,6 +92,28 @@ impl<'t> LeafMut<'t> {
             .end();
     }
 
+    /// Whether the leaf is where `key` is or would be.
+    pub fn covers(&self, key: &[u8]) -> bool {
+        let view = self.view();
+        view.lower() <= key && view.upper().is_none_or(|upper| key < upper)
+    }
+
+    /// Plans both in one operation: another header for the entry at `from`, and a new entry at `slot`, as for
+    /// [`plan_insert`](Self::plan_insert).
+    pub fn plan_move(&self, from: (usize, Header), slot: usize, key: &[u8], new: (Header, &[u8]), op: &mut Vec<u8>) {
+        let shared = common_prefix(self.view().prefix(), key);
+        Writer::begin(op, self.page_no(), OpCode::Move)
+            .u16(from.0)
+            .header(from.1)
+            .u16(slot)
+            .u16(shared)
+            .header(new.0)
+            .u16(key.len() - shared)
+            .bytes(&key[shared..])
+            .bytes(new.1)
+            .end();
+    }
+
     /// Plans another header for an entry; the value stays.
     pub fn plan_set_header(&self, slot: usize, header: Header, op: &mut Vec<u8>) {
         Writer::begin(op, self.page_no(), OpCode::SetHeader).u16(slot).header(header).end();
@@ -117,7 +139,13 @@ impl<'t> LeafMut<'t> {
 
     /// Plans the removal of an entry.
     pub fn plan_remove(&self, slot: usize, op: &mut Vec<u8>) {
-        Writer::begin(op, self.page_no(), OpCode::Remove).u16(slot).end();
+        self.plan_remove_all(&[slot], op);
+    }
+
+    /// Plans the removal of entries; their slots are descending, so that no removal moves one that is still to come.
+    pub fn plan_remove_all(&self, slots: &[usize], op: &mut Vec<u8>) {
+        let writer = Writer::begin(op, self.page_no(), OpCode::Remove);
+        slots.iter().fold(writer, |writer, slot| writer.u16(*slot)).end();
     }
 
     /// Notes that the page is about to change. Comes before the log record is appended.

@@ -29,7 +29,7 @@ pub enum OpCode {
     SetHeader = 2,
     /// Another header, and a part of the value replaced.
     Update = 3,
-    /// An entry leaves a leaf.
+    /// Entries leave a leaf.
     Remove = 4,
     /// The page gets new contents, whatever it held: a page of a split, a merge, a new root.
     Format = 5,
@@ -45,12 +45,14 @@ pub enum OpCode {
     SetFence = 10,
     /// The page belongs to no tree any more.
     Free = 11,
+    /// Another header for one entry and a new entry, both in one leaf: what an index does when a row's key changes a little.
+    Move = 12,
 }
 
 impl OpCode {
     fn from_u8(code: u8) -> Option<OpCode> {
         use OpCode::*;
-        [Insert, SetHeader, Update, Remove, Format, Truncate, InsertChild, RemoveChild, Prune, SetFence, Free]
+        [Insert, SetHeader, Update, Remove, Format, Truncate, InsertChild, RemoveChild, Prune, SetFence, Free, Move]
             .into_iter()
             .find(|op| *op as u8 == code)
     }
@@ -250,17 +252,13 @@ impl Diff {
 /// Length of the common start of two byte strings.
 #[inline]
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let n = a.len().min(b.len());
-    let mut i = 0;
-    while i + 8 <= n && a[i..i + 8] == b[i..i + 8] {
-        i += 8;
-    }
-    while i < n && a[i] == b[i] {
-        i += 1;
-    }
-    i
+    let words = a.chunks_exact(8).zip(b.chunks_exact(8)).take_while(|(x, y)| x == y).count() * 8;
+    words + a[words..].iter().zip(&b[words..]).take_while(|(x, y)| x == y).count()
 }
 
+/// Length of the common end of two byte strings.
 fn common_suffix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count()
+    let words = a.rchunks_exact(8).zip(b.rchunks_exact(8)).take_while(|(x, y)| x == y).count() * 8;
+    let (a, b) = (&a[..a.len() - words], &b[..b.len() - words]);
+    words + a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count()
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use common::*;
-use homenode_tree::{Direction, MAX_ENTRY_BYTES, MAX_KEY_BYTES, TreeError, entry_bytes};
+use homenode_tree::{Direction, Header, MAX_ENTRY_BYTES, MAX_KEY_BYTES, TreeError, entry_bytes};
 use proptest::prelude::*;
 
 type Model = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
@@ -279,4 +279,51 @@ fn split_keys_divide_evenly() {
             last = at;
         }
     }
+}
+
+#[test]
+fn moves_and_removals_of_several_are_redone() {
+    let fixture = Fixture::new(64 << 20, true);
+    let mut random = Random(7);
+    let mut model = Model::new();
+    for i in 0..4000 {
+        let key = int_key(i * 100);
+        fixture.put(0, &key, 1, &[3; 10]);
+        model.insert(key, (1, vec![3; 10]));
+    }
+    let (mut moves, mut removals) = (0, 0);
+    for _ in 0..4000 {
+        let keys: Vec<_> =
+            model.range(int_key(random.below(400_000) as i64)..).take(4).map(|(key, _)| key.clone()).collect();
+        let Some(old) = keys.first() else { continue };
+        let mut leaf = fixture.tree.leaf_exclusive(old).unwrap();
+        let from = leaf.find(old).unwrap();
+        let mut op = Vec::new();
+        // Before or behind the old one, by a little: mostly in the same leaf.
+        let mut new = old.clone();
+        *new.last_mut().unwrap() ^= 1 << random.below(8);
+        if let (true, Err(slot)) = (leaf.covers(&new) && leaf.fits(&new, 5), leaf.find(&new)) {
+            let header = |writer| Header { writer, undo: 9 };
+            leaf.plan_move((from, header(2)), slot, &new, (header(3), &[4; 5]), &mut op);
+            log_and_apply(&mut leaf, &fixture.log, 0, &op);
+            assert_eq!(leaf.header(leaf.find(old).unwrap()), header(2));
+            assert_eq!(leaf.header(leaf.find(&new).unwrap()), header(3));
+            model.insert(new, (3, vec![4; 5]));
+            model.get_mut(old).unwrap().0 = 2;
+            moves += 1;
+        }
+        if random.below(2) == 0 {
+            let mut slots: Vec<_> =
+                keys.iter().filter_map(|key| leaf.find(key).ok().filter(|_| leaf.covers(key))).collect();
+            slots.reverse();
+            op.clear();
+            leaf.plan_remove_all(&slots, &mut op);
+            log_and_apply(&mut leaf, &fixture.log, 0, &op);
+            keys.iter().take(slots.len()).for_each(|key| assert!(model.remove(key).is_some()));
+            removals += slots.len();
+        }
+    }
+    assert!(moves > 2000 && removals > 1000, "{moves} moves, {removals} removals");
+    compare(&fixture, &model);
+    fixture.check_redo();
 }

@@ -116,6 +116,63 @@ impl RowLayout {
         Ok(())
     }
 
+    /// A row whose columns are all NULL into `out`, which is cleared first.
+    pub fn encode_nulls(&self, out: &mut Vec<u8>) {
+        let count = self.slots.len();
+        out.clear();
+        out.resize(self.shapes[count].bytes_at as usize, 0);
+        out[..COUNT_BYTES].copy_from_slice(&(count as u16).to_le_bytes());
+        (0..count).for_each(|i| out[COUNT_BYTES + i / 8] |= 1 << (i % 8));
+    }
+
+    /// Gives column `i` of a row another value, in place. False, with nothing changed, when the row has fewer columns than its
+    /// table has now: such a row is written anew. Errors are those of [`RowLayout::encode`]; the row is then of no use.
+    pub fn set_column(&self, row: &mut Vec<u8>, i: usize, value: ValueRef<'_>) -> Result<bool> {
+        let count = self.slots.len();
+        let (slot, shape) = (self.slots[i], self.shapes[count]);
+        if stored_columns(row) != count || row.len() < shape.bytes_at as usize {
+            return Ok(false);
+        }
+        let bit = 1 << (i % 8);
+        let null_at = COUNT_BYTES + i / 8;
+        row[null_at] = if value.is_null() { row[null_at] | bit } else { row[null_at] & !bit };
+        if slot.width == 0 {
+            return self.set_variable(row, slot.place as usize, value).map(|()| true);
+        }
+        let at = shape.fixed_at as usize + slot.place as usize;
+        let bytes = &mut row[at..at + slot.width as usize];
+        if value.is_null() {
+            bytes.fill(0);
+        } else {
+            write_fixed(slot.ty, value, bytes)?;
+        }
+        Ok(true)
+    }
+
+    /// Replaces the bytes of the `place`-th variable-width column, and moves the ends of those from it on.
+    fn set_variable(&self, row: &mut Vec<u8>, place: usize, value: ValueRef<'_>) -> Result<()> {
+        let bytes = match value {
+            ValueRef::Null => &[][..],
+            ValueRef::Text(text) => text.as_bytes(),
+            ValueRef::Bytea(bytes) => bytes,
+            other => return Err(mismatch(Type::Text, other)),
+        };
+        let shape = self.shapes[self.slots.len()];
+        let (ends_at, bytes_at) = (shape.ends_at as usize, shape.bytes_at as usize);
+        let end_of = |row: &[u8], n: usize| end_offset(row, ends_at, n).unwrap_or(0).min(row.len() - bytes_at);
+        let end = end_of(row, place);
+        let start = place.checked_sub(1).map_or(0, |before| end_of(row, before)).min(end);
+        row.splice(bytes_at + start..bytes_at + end, bytes.iter().copied());
+        for n in place..(bytes_at - ends_at) / 2 {
+            let at = ends_at + 2 * n;
+            let old = u16::from_le_bytes([row[at], row[at + 1]]) as usize;
+            let new = (old + bytes.len()).saturating_sub(end - start);
+            let new = u16::try_from(new).map_err(|_| too_big(row.len()))?;
+            row[at..at + 2].copy_from_slice(&new.to_le_bytes());
+        }
+        Ok(())
+    }
+
     /// Column `i` of a row. NULL for a column the row does not have.
     #[inline]
     pub fn column<'a>(&self, row: &'a [u8], i: usize) -> ValueRef<'a> {

@@ -209,6 +209,30 @@ proptest! {
     }
 
     #[test]
+    fn columns_set_one_by_one_make_the_row_that_is_encoded_whole(
+        row in typed_row(),
+        order in any::<u64>(),
+        before in any::<u64>(),
+    ) {
+        let types: Vec<ColumnType> = row.iter().map(|(ty, _)| (*ty).into()).collect();
+        let values: Vec<Value> = row.into_iter().map(|(_, value)| value).collect();
+        let layout = RowLayout::new(&types);
+        let (mut wanted, mut found) = (Vec::new(), Vec::new());
+        layout.encode(&values, &mut wanted).unwrap();
+        layout.encode_nulls(&mut found);
+        // Some columns have another value first; then all get theirs, from anywhere on.
+        let turn = |i: usize| (i + order as usize % values.len().max(1)) % values.len();
+        for i in (0..values.len()).filter(|i| before >> (i % 64) & 1 == 1) {
+            let other = if values[i].is_null() || types[i].ty != Type::Text { Value::Null } else { Value::text("before") };
+            prop_assert!(layout.set_column(&mut found, i, other.as_ref()).unwrap());
+        }
+        for i in (0..values.len()).map(turn) {
+            prop_assert!(layout.set_column(&mut found, i, values[i].as_ref()).unwrap());
+        }
+        prop_assert_eq!(found, wanted);
+    }
+
+    #[test]
     fn damaged_rows_do_not_panic(
         row in typed_row(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()
     ) {

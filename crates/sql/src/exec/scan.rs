@@ -270,7 +270,8 @@ pub(crate) fn point_key(
     out: &mut Vec<u8>,
 ) -> Result<bool> {
     for (value, &column) in keys.iter().zip(key_columns(table, index)) {
-        let value = value.eval(&Registers(row), params, env)?;
+        let registers = Registers(row);
+        let value = value.eval_ref(&registers, params, env)?;
         if !encode_equal(value.as_ref(), table.columns[column].ty.ty, out)? {
             return Ok(false);
         }
