@@ -105,6 +105,23 @@ pub fn run_on(cpus: &[usize]) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Where the object's next bytes that are in memory (or swapped out) begin, from `offset` on; `None` behind the last ones.
+///
+/// # Errors
+/// What lseek says; EINVAL for objects that don't tell.
+pub fn next_data(object: &File, offset: u64) -> io::Result<Option<u64>> {
+    let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: moves the position of a descriptor of ours, which nobody reads at.
+    let found = unsafe { libc::lseek(object.as_raw_fd(), offset, libc::SEEK_DATA) };
+    match u64::try_from(found) {
+        Ok(found) => Ok(Some(found)),
+        Err(_) => match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+            error => Err(error),
+        },
+    }
+}
+
 /// Registers of a thread that an unwinder begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {

@@ -92,7 +92,12 @@ pub fn take(server: &Server, pages: Pages<'_>) -> Result<Census, InspectError> {
     if gather.seen == 0 {
         return Err(InspectError::Vanished(vanished.unwrap_or(server.pid())));
     }
-    gather.finish(pages)
+    let census = gather.finish(pages)?;
+    // Half a count of a server that ended meanwhile would be a wrong number.
+    if !path(server.pid(), "maps").exists() {
+        return Err(InspectError::Vanished(server.pid()));
+    }
+    Ok(census)
 }
 
 #[derive(Default)]

@@ -59,15 +59,30 @@ pub fn unite(instances: &[Instance], look_inside: bool, pages: Pages<'_>) -> Res
     let mut union = Union { complete: object.is_some(), ..Union::default() };
     let mut maps: BTreeMap<u32, Pagemap> = BTreeMap::new();
     let mut window = Window { offset: begin, statuses: Vec::new(), page };
+    // A mapping that has shown all that its process has in it needs no further look.
+    let mut left: Vec<u64> = instances.iter().map(|instance| instance.present_bytes).collect();
     while window.offset < end {
+        // Large objects are mostly holes: those are passed over, where the object tells them.
+        if let Some((file, _)) = &object {
+            match foreign::next_data(file, window.offset) {
+                Ok(Some(data)) => window.offset = window.offset.max(data & !(page - 1)),
+                Ok(None) => break,
+                Err(_) => {}
+            }
+        } else if left.iter().all(|bytes| *bytes == 0) {
+            break;
+        }
+        if window.offset >= end {
+            break;
+        }
         let count = ((end - window.offset) / page).min(WINDOW_PAGES as u64) as usize;
         window.statuses.clear();
         window.statuses.resize(count, foreign::STATUS_UNASKED);
-        for instance in instances.iter().filter(|instance| instance.present_bytes > 0) {
+        for (instance, left) in instances.iter().zip(&mut left).filter(|(_, left)| **left > 0) {
             if window.is_known() {
                 break;
             }
-            window.ask_process(instance, &mut maps)?;
+            *left = left.saturating_sub(window.ask_process(instance, &mut maps)? * page);
         }
         if let Some((file, size)) = &object {
             union.in_no_process += window.look_inside(file, *size);
@@ -107,35 +122,37 @@ impl Window {
         self.statuses.iter().all(|status| *status >= 0)
     }
 
-    /// Asks a process about those pages that are not known yet and that it has in its tables.
-    fn ask_process(&mut self, instance: &Instance, maps: &mut BTreeMap<u32, Pagemap>) -> Result<(), InspectError> {
+    /// Asks a process about those pages that are not known yet and that it has in its tables; returns how many it has.
+    fn ask_process(&mut self, instance: &Instance, maps: &mut BTreeMap<u32, Pagemap>) -> Result<u64, InspectError> {
         let length = self.statuses.len() as u64 * self.page;
         let from = instance.offset.max(self.offset);
         let to = (instance.offset + (instance.end - instance.start)).min(self.offset + length);
         if from >= to {
-            return Ok(());
+            return Ok(0);
         }
         let address = instance.start + (from - instance.offset);
         let pagemap = match maps.entry(instance.pid) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) => match Pagemap::open(instance.pid, self.page) {
                 Ok(pagemap) => entry.insert(pagemap),
-                Err(InspectError::Vanished(_)) => return Ok(()),
+                Err(InspectError::Vanished(_)) => return Ok(0),
                 Err(error) => return Err(error),
             },
         };
         let first = ((from - self.offset) / self.page) as usize;
         let entries = match pagemap.read(address, ((to - from) / self.page) as usize) {
             Ok(entries) => entries,
-            Err(InspectError::Vanished(_)) => return Ok(()),
+            Err(InspectError::Vanished(_)) => return Ok(0),
             Err(error) => return Err(error),
         };
         let present = entries.enumerate().filter(|(_, entry)| entry.is_present()).map(|(index, _)| index);
+        let mut has = 0;
+        let present = present.inspect(|_| has += 1);
         let wanted: Vec<usize> = present.filter(|index| self.statuses[first + index] < 0).collect();
         let addresses: Vec<usize> = wanted.iter().map(|index| address as usize + index * self.page as usize).collect();
         let answers = match foreign::page_statuses(instance.pid, &addresses) {
             Ok(answers) => answers,
-            Err(homenode_memory::Refusal::Other(_)) => return Ok(()),
+            Err(homenode_memory::Refusal::Other(_)) => return Ok(has),
             Err(_) => {
                 return Err(InspectError::NotPermitted {
                     what: format!("asking for the nodes of process {}'s pages (move_pages)", instance.pid),
@@ -146,7 +163,7 @@ impl Window {
         for (index, status) in wanted.iter().zip(answers) {
             self.statuses[first + index] = status;
         }
-        Ok(())
+        Ok(has)
     }
 
     /// Asks about pages that the object has, and that no process has in its tables; returns their bytes.
