@@ -342,6 +342,7 @@ impl Database {
             log,
             options,
         });
+        inner.txns.name_memory();
         recovery::take_back_losers(&inner, &recovered.losers)?;
         crate::ddl::load_catalog(&inner)?;
         housekeeping::checkpoint(&inner)?;

@@ -325,7 +325,8 @@ impl Session {
         if self.txn.isolation != Isolation::ReadCommitted {
             self.snapshot();
         }
-        let started = self.db.txns.start(self.lane, self.slot, self.db.log.tail());
+        // Any position that the log had before bounds its first record; the tail's line is everybody's.
+        let started = self.db.txns.start(self.lane, self.slot, self.db.log.durable());
         self.txn.id = started.ok_or_else(|| {
             Error::new(SqlState::CONFIGURATION_LIMIT_EXCEEDED, "a snapshot has been open for too many transactions")
                 .with_hint("End the transaction that pg_stat_activity shows with the oldest xact_start.")

@@ -11,6 +11,8 @@
 pub mod options;
 
 #[cfg(homenode_lab)]
+pub mod designs;
+#[cfg(homenode_lab)]
 pub mod explore;
 #[cfg(homenode_lab)]
 pub mod lines;
@@ -18,6 +20,10 @@ pub mod lines;
 pub mod machine;
 #[cfg(homenode_lab)]
 pub mod measure;
+#[cfg(homenode_lab)]
+pub mod micro;
+#[cfg(homenode_lab)]
+pub mod reproduce;
 #[cfg(homenode_lab)]
 pub mod run;
 #[cfg(homenode_lab)]

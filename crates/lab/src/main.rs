@@ -25,6 +25,7 @@ fn main() -> ExitCode {
 
 #[cfg(homenode_lab)]
 fn run(command: &Command) -> ExitCode {
+    use homenode_lab::reproduce::reproduce;
     use homenode_lab::{
         explore::explore_all,
         run::{run_all, show_lines},
@@ -34,6 +35,7 @@ fn run(command: &Command) -> ExitCode {
         Command::Schedules(options) => explore_all(ALL, options),
         Command::Run(options) => told(run_all(options)),
         Command::Lines(options) => told(show_lines(options)),
+        Command::Reproduce(options) => told(reproduce(options)),
         Command::Help | Command::List => {
             for scenario in ALL {
                 let planted = if scenario.has_planted_bug { " (has a planted bug)" } else { "" };

@@ -69,6 +69,8 @@ pub struct Figures {
     pub seconds: f64,
     /// Their latency, nanoseconds.
     pub latency_ns_mean: f64,
+    /// Their standard deviation.
+    pub latency_ns_deviation: f64,
     /// See `latency_ns_mean`.
     pub latency_ns_p50: u64,
     /// See `latency_ns_mean`.
@@ -111,7 +113,7 @@ impl Figures {
     pub fn to_json(&self) -> Value {
         json!({
             "per_second": self.per_second, "done": self.done, "seconds": self.seconds,
-            "latency_ns_mean": self.latency_ns_mean, "latency_ns_p50": self.latency_ns_p50,
+            "latency_ns_mean": self.latency_ns_mean, "latency_ns_deviation": self.latency_ns_deviation, "latency_ns_p50": self.latency_ns_p50,
             "latency_ns_p99": self.latency_ns_p99, "latency_ns_worst": self.latency_ns_worst,
             "by_source": self.by_source, "waited_ns": self.waited_ns, "queued_ns": self.queued_ns,
             "pages_by_home": self.pages_by_home, "cores": self.cores, "sessions": self.sessions,
@@ -132,6 +134,7 @@ impl Figures {
             done: whole("done")?,
             seconds: number("seconds")?,
             latency_ns_mean: number("latency_ns_mean")?,
+            latency_ns_deviation: number("latency_ns_deviation")?,
             latency_ns_p50: whole("latency_ns_p50")?,
             latency_ns_p99: whole("latency_ns_p99")?,
             latency_ns_worst: whole("latency_ns_worst")?,
@@ -298,21 +301,31 @@ fn used(plan: &Plan, machine: &Machine, workload: &Workload) -> Hardware {
 struct Latencies {
     buckets: Vec<u64>,
     sum: u64,
+    squares: f64,
     worst: u64,
     count: u64,
 }
 
 impl Latencies {
     fn new() -> Latencies {
-        Latencies { buckets: vec![0; 64 * 16], sum: 0, worst: 0, count: 0 }
+        Latencies { buckets: vec![0; 64 * 16], sum: 0, squares: 0.0, worst: 0, count: 0 }
     }
 
     fn add(&mut self, ns: u64) {
         let bits = 64 - ns.max(16).leading_zeros() as usize - 5;
         self.buckets[bits * 16 + (ns >> bits) as usize % 16] += 1;
         self.sum += ns;
+        self.squares += (ns as f64).powi(2);
         self.worst = self.worst.max(ns);
         self.count += 1;
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum as f64 / self.count.max(1) as f64
+    }
+
+    fn deviation(&self) -> f64 {
+        (self.squares / self.count.max(1) as f64 - self.mean().powi(2)).max(0.0).sqrt()
     }
 
     /// The value below which `share` of the latencies lie, to a sixteenth.
@@ -378,7 +391,8 @@ fn run_here(plan: Plan, machine: &Machine, workload: &'static Workload) -> Resul
         per_second: gathered.done as f64 / seconds,
         done: gathered.done,
         seconds,
-        latency_ns_mean: latencies.sum as f64 / latencies.count.max(1) as f64,
+        latency_ns_mean: latencies.mean(),
+        latency_ns_deviation: latencies.deviation(),
         latency_ns_p50: latencies.percentile(0.50),
         latency_ns_p99: latencies.percentile(0.99),
         latency_ns_worst: latencies.worst,

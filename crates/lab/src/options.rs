@@ -10,6 +10,7 @@ Commands:
   list                 Name the scenarios, machines and workloads
   schedules            Run scenarios under many seeds
   run                  Run a workload on a machine
+  reproduce [NAME]     Look for the documents' findings; writes report.html and report.json
   c2c                  Run it and show the cache lines that move between cores
 
 Options of schedules:
@@ -37,12 +38,18 @@ Options of run and c2c:
   --top <N>            c2c: lines in the table [default: 20]
   --pages <N>          c2c: lines shown in detail [default: 3]
 
+Options of reproduce:
+  --quick              Short runs, two seeds: within three minutes
+  --jobs <N>           Runs at once [default: 2]
+  --out <FOLDER>       Where the report goes [default: target/lab-report]
+
 Exit status: 0 nothing wrong (with --plant: the bug was found), 1 otherwise, 2 wrong usage.
 
 Example:
   cargo lab schedules --scenario latch --seeds 1000
   cargo lab run --workload hot-root --nodes 1,2,4
   cargo lab c2c --workload hot-root --nodes 4
+  cargo lab reproduce hot-root --quick
 ";
 
 /// The commands.
@@ -58,6 +65,21 @@ pub enum Command {
     Run(RunOptions),
     /// Run a workload and show its lines.
     Lines(RunOptions),
+    /// Look for the documents' findings.
+    Reproduce(ReproduceOptions),
+}
+
+/// The options of `reproduce`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReproduceOptions {
+    /// Part of the experiments' names; empty for all.
+    pub name: String,
+    /// Short runs and few seeds.
+    pub quick: bool,
+    /// Runs at once.
+    pub jobs: usize,
+    /// The folder that the report goes to.
+    pub out: String,
 }
 
 /// The options of `run`.
@@ -148,6 +170,7 @@ pub fn parse(args: &[String]) -> Result<Command, String> {
         None | Some("--help" | "-h" | "help") => Ok(Command::Help),
         Some("list") => Ok(Command::List),
         Some("schedules") => parse_options(&args[1..]),
+        Some("reproduce") => parse_reproduce(&args[1..]).map(|it| it.map_or(Command::Help, Command::Reproduce)),
         Some("c2c") => parse_run(&args[1..]).map(|options| options.map_or(Command::Help, Command::Lines)),
         Some("run") => parse_run(&args[1..]).map(|options| options.map_or(Command::Help, Command::Run)),
         Some(other) => Err(format!("there is no command '{other}'")),
@@ -201,6 +224,26 @@ fn parse_run(args: &[String]) -> Result<Option<RunOptions>, String> {
             "--far-memory" => options.far_memory = true,
             "--json" => options.json = true,
             other => return Err(format!("there is no option '{other}'")),
+        }
+    }
+    Ok(Some(options))
+}
+
+/// `None`: help was asked for.
+fn parse_reproduce(args: &[String]) -> Result<Option<ReproduceOptions>, String> {
+    let mut options =
+        ReproduceOptions { name: String::new(), quick: false, jobs: 2, out: "target/lab-report".to_owned() };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--help" | "-h" => return Ok(None),
+            "--quick" => options.quick = true,
+            "--jobs" => options.jobs = count(arg, value()?)?.min(256),
+            "--out" => options.out = value()?.clone(),
+            other if other.starts_with('-') => return Err(format!("there is no option '{other}'")),
+            name if options.name.is_empty() => options.name = name.to_owned(),
+            _ => return Err("reproduce takes one name".to_owned()),
         }
     }
     Ok(Some(options))

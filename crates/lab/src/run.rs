@@ -29,6 +29,13 @@ pub fn run_all(options: &RunOptions) -> Result<(), String> {
             println!("{HEAD}");
         }
         println!("{}", row(&plan, &figures));
+        let waits: Vec<String> = figures
+            .waits
+            .iter()
+            .filter(|wait| wait.0 != "Sleep")
+            .map(|(name, ns)| format!("{name} {:.2} ms", *ns as f64 / 1e6))
+            .collect();
+        println!("        waits of all sessions: {}", waits.join(", "));
         for (name, value) in &figures.extra {
             println!("        {name} {value:.1}");
         }

@@ -67,8 +67,7 @@ impl Flusher {
     /// Writes and syncs what is filled. False if there was nothing.
     fn flush(&mut self) -> Result<bool, Broken> {
         let started_ns = clock::now_ns();
-        // The maximum: see the proof in `insert`.
-        let filled = self.shared.slots.filled().max(self.written);
+        let filled = self.shared.slots.filled(self.written);
         if filled == self.written {
             return Ok(false);
         }

@@ -1,6 +1,7 @@
 //! What is there without Linux? Plain allocations. The simulated machine is told where a range's pages come from; under Miri
 //! and on other systems every policy is refused.
 
+#[cfg(not(homenode_lab))]
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
 use std::ptr::NonNull;
@@ -18,10 +19,12 @@ pub(crate) enum Mode {
     WeightedInterleave,
 }
 
+#[cfg(not(homenode_lab))]
 fn layout(bytes: usize) -> Option<Layout> {
     Layout::from_size_align(bytes, HUGE_PAGE_BYTES).ok().filter(|layout| layout.size() > 0)
 }
 
+#[cfg(not(homenode_lab))]
 pub(crate) fn map(bytes: usize, reserved_huge_pages: bool) -> io::Result<NonNull<u8>> {
     if reserved_huge_pages {
         return Err(io::ErrorKind::Unsupported.into());
@@ -33,11 +36,49 @@ pub(crate) fn map(bytes: usize, reserved_huge_pages: bool) -> io::Result<NonNull
 
 /// # Safety
 /// The range must be exactly one allocation of [`map`] that nobody uses any more.
+#[cfg(not(homenode_lab))]
 pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
     if let Some(layout) = layout(bytes) {
         // SAFETY: the caller's promise; `map` used the same layout.
         unsafe { dealloc(start.as_ptr(), layout) };
     }
+}
+
+/// Address space whose pages exist as they are touched: a simulated machine's pools are larger than what a run uses of them, and
+/// an allocation with so large an alignment would be written with zeros.
+#[cfg(homenode_lab)]
+pub(crate) fn map(bytes: usize, reserved_huge_pages: bool) -> io::Result<NonNull<u8>> {
+    if reserved_huge_pages {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let all = bytes.checked_add(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a private anonymous mapping at an address of the kernel's choice touches nothing that exists.
+    let map = unsafe { libc::mmap(std::ptr::null_mut(), all, protection, flags, -1, 0) };
+    if map == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let head = map.addr().next_multiple_of(HUGE_PAGE_BYTES) - map.addr();
+    let start = map.wrapping_byte_add(head);
+    // SAFETY: what lies before and behind the aligned part belongs to the mapping just made, and nobody knows it.
+    unsafe {
+        if head > 0 {
+            libc::munmap(map, head);
+        }
+        if head < HUGE_PAGE_BYTES {
+            libc::munmap(start.wrapping_byte_add(bytes), HUGE_PAGE_BYTES - head);
+        }
+    }
+    NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory.into())
+}
+
+/// # Safety
+/// The range must be exactly one mapping of [`map`] that nobody uses any more.
+#[cfg(homenode_lab)]
+pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
 }
 
 pub(crate) fn advise_huge(_start: NonNull<u8>, _bytes: usize, _wanted: bool) {}

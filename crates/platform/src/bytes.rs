@@ -245,6 +245,17 @@ unsafe fn move_words(ptr: *mut u8, src: usize, dst: usize, len: usize) {
     }
 }
 
+/// Says that `bytes` from `ptr` on are read through a plain reference, as the holder of a latch may: the simulated machine
+/// charges their lines. Nothing happens in a normal build.
+#[inline(always)]
+#[cfg_attr(homenode_lab, track_caller)]
+pub fn note_read(ptr: *const u8, bytes: usize) {
+    #[cfg(homenode_lab)]
+    crate::lab::measure::note_read(ptr, bytes);
+    #[cfg(not(homenode_lab))]
+    let _ = (ptr, bytes);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

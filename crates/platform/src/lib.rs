@@ -7,6 +7,7 @@
 pub mod bytes;
 mod fs_common;
 mod global;
+mod names;
 mod padded;
 pub mod sync;
 pub mod wait;
@@ -30,4 +31,5 @@ pub fn address_key<T>(ptr: *const T) -> usize {
 }
 
 pub use global::Global;
+pub use names::{Field, name_memory};
 pub use padded::CachePadded;

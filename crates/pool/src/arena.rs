@@ -17,6 +17,8 @@ use crate::{PAGE_BYTES, PageNo, PoolConfig, PoolError};
 
 /// Frames in 2 MiB: partitions begin at multiples of this, so that no huge page is shared.
 const UNIT: usize = (2 << 20) / PAGE_BYTES;
+// Partitions begin at huge pages' borders.
+const _: () = assert!(UNIT * PAGE_BYTES == homenode_memory::HUGE_PAGE_BYTES);
 /// A partition that was not asked for has at least 16 MiB.
 const PARTITION_UNITS_MIN: usize = 8;
 /// Pages in a row that are dealt to one node: few enough to spread a small table, and enough for runs of input and output
@@ -233,6 +235,9 @@ impl Slab {
     fn fill(&mut self, counts: &[usize], partitions: &mut Vec<Partition>) {
         let begin = partitions.len();
         let first = self.descriptors.as_ptr().cast::<Frame>();
+        let frames: usize = counts.iter().sum();
+        Frame::name_memory(first, frames);
+        homenode_platform::name_memory(self.data.as_ptr().cast::<[u8; PAGE_BYTES]>(), frames, "page", &[]);
         let mut at = 0;
         for &count in counts {
             let id = partitions.len();

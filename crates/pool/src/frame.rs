@@ -63,6 +63,11 @@ pub(crate) struct Frame {
     hot: WriteHot,
 }
 
+// What readers look at shares no line with what a writer of dirtiness changes, and no two descriptors share one.
+const _: () = assert!(size_of::<Frame>() == 128 && align_of::<Frame>() == 128);
+const _: () = assert!(std::mem::offset_of!(Frame, read) == 0 && std::mem::offset_of!(Frame, hot) == 64);
+const _: () = assert!(size_of::<ReadMostly>() == 64 && size_of::<WriteHot>() == 64);
+
 // SAFETY: `data` is a fixed address in memory that lives as long as the pool; access to the bytes
 // behind it is governed by the latch, everything else in the descriptor is atomic or fixed.
 unsafe impl Send for Frame {}
@@ -70,6 +75,24 @@ unsafe impl Send for Frame {}
 unsafe impl Sync for Frame {}
 
 impl Frame {
+    /// Names descriptors for the lab's report of cache lines.
+    pub(crate) fn name_memory(first: *const Frame, count: usize) {
+        const FIELDS: &[homenode_platform::Field] = homenode_platform::fields!(Frame {
+            read.latch,
+            read.page_no,
+            read.data,
+            read.partition,
+            read.index,
+            read.referenced,
+            hot.rec_lsn,
+            hot.pending_rec,
+            hot.in_flight,
+            hot.unlogged,
+            hot.next_free,
+        });
+        homenode_platform::name_memory(first, count, "Frame", FIELDS);
+    }
+
     pub(crate) fn new(partition: u32, index: u32, data: *mut u8) -> Frame {
         Frame {
             read: ReadMostly {

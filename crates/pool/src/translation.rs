@@ -161,6 +161,7 @@ impl Translation {
             let huge = if page_no < CHUNK as u64 { HugePages::Off } else { HugePages::Transparent };
             let policy = if self.topology.nodes().len() > 1 { Policy::Interleave } else { Policy::Default };
             let region = Region::new(CHUNK * size_of::<Slot>(), &policy, huge, &self.topology)?;
+            homenode_platform::name_memory(region.as_ptr().cast::<Slot>(), CHUNK, "translation", &[]);
             chunk.store(region.as_ptr().expose_provenance(), Release);
             regions.push(region);
         }

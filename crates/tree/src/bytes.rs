@@ -6,6 +6,7 @@
 
 use std::cmp::Ordering;
 
+use homenode_platform::bytes::note_read;
 use homenode_pool::{PAGE_BYTES, PageMut, PageRef};
 
 /// Reads of a page's bytes. Offsets are below [`PAGE_BYTES`]; numbers are little-endian.
@@ -89,11 +90,13 @@ pub fn leading_be(bytes: &[u8]) -> u64 {
 impl Bytes for [u8] {
     #[inline(always)]
     fn u16(&self, off: usize) -> u16 {
+        note_read(self[off..].as_ptr(), 2);
         u16::from_le_bytes([self[off], self[off + 1]])
     }
 
     #[inline(always)]
     fn u64(&self, off: usize) -> u64 {
+        note_read(self[off..].as_ptr(), 8);
         let mut word = [0; 8];
         word.copy_from_slice(&self[off..off + 8]);
         u64::from_le_bytes(word)
@@ -101,11 +104,13 @@ impl Bytes for [u8] {
 
     #[inline(always)]
     fn copy_to(&self, off: usize, out: &mut [u8]) {
+        note_read(self[off..].as_ptr(), out.len());
         out.copy_from_slice(&self[off..off + out.len()]);
     }
 
     #[inline(always)]
     fn compare(&self, off: usize, len: usize, probe: &[u8]) -> Ordering {
+        note_read(self[off..].as_ptr(), len);
         self[off..off + len].cmp(probe)
     }
 }

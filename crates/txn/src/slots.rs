@@ -206,11 +206,10 @@ pub struct Slots {
 impl Slots {
     /// Room for `count` sessions.
     pub fn new(count: usize) -> Slots {
-        Slots {
-            slots: (0..count).map(|_| CachePadded(Slot::new())).collect(),
-            free: Mutex::new((0..count).rev().collect()),
-            high: CachePadded(AtomicU64::new(0)),
-        }
+        let slots: Box<[CachePadded<Slot>]> = (0..count).map(|_| CachePadded(Slot::new())).collect();
+        const FIELDS: &[homenode_platform::Field] = homenode_platform::fields!(CachePadded<Slot> { 0 });
+        homenode_platform::name_memory(slots.as_ptr(), count, "Slot", FIELDS);
+        Slots { slots, free: Mutex::new((0..count).rev().collect()), high: CachePadded(AtomicU64::new(0)) }
     }
 
     /// Takes a free slot; None when all are taken.

@@ -85,6 +85,10 @@ struct Spare {
 }
 
 impl LaneStates {
+    pub(crate) fn fields() -> &'static [homenode_platform::Field] {
+        homenode_platform::fields!(LaneStates { floor, next, directory, chunks, spare })
+    }
+
     /// States of a lane whose first number will be `first`; everything below counts as settled.
     pub fn new(first: u64) -> LaneStates {
         assert!(first > 0);

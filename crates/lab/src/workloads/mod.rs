@@ -1,13 +1,32 @@
 //! What can be run? Workloads, on the engine itself and on old designs.
 
+mod latching;
+mod nested_loop;
 mod oltp;
+mod pages;
+mod placement;
 mod point_join;
 mod store;
+mod tpcb;
 
 use crate::measure::Workload;
 
 /// All workloads.
-pub const ALL: &[&Workload] = &[&point_join::WORKLOAD, &oltp::POINT_SELECT];
+pub const ALL: &[&Workload] = &[
+    &point_join::WORKLOAD,
+    &nested_loop::WORKLOAD,
+    &oltp::POINT_SELECT,
+    &oltp::READ_ONLY,
+    &oltp::UPDATE_INDEX,
+    &oltp::UPDATE_NON_INDEX,
+    &tpcb::WORKLOAD,
+    &latching::STARVATION,
+    &latching::ONE_LINE,
+    &placement::SCANS,
+    &placement::MEMSET,
+    &placement::VICTIMS,
+    &placement::SORTED_SCANS,
+];
 
 /// Finds a workload by its name.
 ///

@@ -100,6 +100,9 @@ pub enum Failure {
     StepsExceeded(Vec<ThreadState>),
 }
 
+/// Threads that a failure's text names.
+const SHOWN: usize = 16;
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let threads = match self {
@@ -115,10 +118,13 @@ impl fmt::Display for Failure {
                 threads
             }
         };
-        for thread in threads {
+        for thread in threads.iter().take(SHOWN) {
             write!(f, " {} ({})", thread.name, thread.event.name())?;
         }
-        Ok(())
+        match threads.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
     }
 }
 

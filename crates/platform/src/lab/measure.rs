@@ -2,8 +2,9 @@
 //!
 //! All of it does nothing outside of runs with a cost model ([`Config::sim`](super::Config::sim)).
 
-use super::machine::{charge, with_sim};
-use super::sim::{Counters, Home, LineRecord, Named};
+use super::machine::{Op, access, charge, with_sim};
+use super::sim::{Counters, Home, Kind, LineRecord, Named};
+use std::panic::Location;
 
 /// Begins to charge accesses. What a run does before is free, and ordered only where threads wait for each other.
 pub fn start_charging() {
@@ -53,4 +54,21 @@ pub fn describe(address: usize) -> Option<String> {
 /// The lines that modified copies were fetched for, most first; empty unless the run records them.
 pub fn lines() -> Vec<LineRecord> {
     with_sim(|sim| sim.lines()).unwrap_or_default()
+}
+
+/// Charges a read of every line of a range that is read through a plain reference. No point of the schedule exploration: the
+/// reader holds a latch.
+#[inline]
+#[track_caller]
+pub fn note_read(start: *const u8, bytes: usize) {
+    if with_sim(|sim| sim.charging) != Some(true) {
+        return;
+    }
+    let place = Location::caller();
+    let mut at = start.addr();
+    let end = at + bytes.max(1);
+    while at < end {
+        access(Op::Load, Kind::Load, at, place);
+        at = (at | 63) + 1;
+    }
 }

@@ -154,7 +154,9 @@ impl Sim {
             if line.dirty {
                 self.write_back(home, owner_node, start);
                 let latency = self.costs.transfer(&self.cores[me], owner_group, owner_node, home);
-                return (latency, self.hitm(me, owner_node));
+                // Loads of lines that follow each other don't depend on each other: they overlap here as from memory.
+                let overlap = if self.cores[me].follows(no) { self.costs.stream_lines } else { 1 };
+                return (latency / overlap, self.hitm(me, owner_node));
             }
             return self.clean_from(me, home, 1 << owner_group, start, no);
         }

@@ -18,7 +18,7 @@ mod threads;
 pub use cost::Kind;
 pub use hardware::{Device, Hardware, Link, NodeSpec, Threading};
 pub use pages::Home;
-pub use record::{Counters, Field, LineRecord, Named, PlaceRecord, Source};
+pub use record::{Counters, LineRecord, Named, PlaceRecord, Source};
 pub(super) use threads::Next;
 
 use super::random::Random;
@@ -248,7 +248,14 @@ impl Sim {
                 Kind::Store => self.costs.same_line,
             };
             self.counters.by_source[Source::Own as usize] += 1;
-            (self.last_line, self.last_owned) = (line, kind != Kind::Load || (entry.owner == me as u16 && entry.dirty));
+            if held && entry.owner != me as u16 {
+                // Others wait for it: the hold is for one retry, not for a run of updates.
+                self.cores[me].held_line = u32::MAX;
+                self.last_line = NO_LINE;
+            } else {
+                let owned = kind != Kind::Load || (entry.owner == me as u16 && entry.dirty);
+                (self.last_line, self.last_owned) = (line, owned);
+            }
             self.note(line_no, address, place, kind, Source::Own, self.now - before);
             return self.after_hit();
         }

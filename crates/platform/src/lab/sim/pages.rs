@@ -170,8 +170,12 @@ impl Pages {
         (page.home, page.address + ((line as usize % LINES) << LINE_SHIFT))
     }
 
-    /// Says where the pages of a range come from that have not been touched yet.
+    /// Says where the pages of a range come from. A range is placed when it is mapped: what was there before is gone.
     pub fn place(&mut self, start: usize, end: usize, home: Home) {
+        for page in self.pages.iter_mut().filter(|page| (start..end).contains(&page.address)) {
+            page.home = UNPLACED;
+            page.lines = [UNCACHED; LINES];
+        }
         // Later words count first; a part of an older range may be overridden.
         self.placed.insert(0, Placed { start, end, home });
     }

@@ -1,5 +1,6 @@
 //! What is told about a run? Counts by where data came from, and for the line report, by line and place in the code.
 
+use crate::Field;
 use std::collections::HashMap;
 use std::panic::Location;
 
@@ -173,17 +174,6 @@ impl Recorder {
     }
 }
 
-/// A field of a named structure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field {
-    /// Its path within the structure.
-    pub name: &'static str,
-    /// Bytes from the structure's start.
-    pub offset: usize,
-    /// Its size.
-    pub bytes: usize,
-}
-
 /// A range of memory that holds structures of one kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
@@ -204,7 +194,9 @@ impl Named {
     pub fn describe(&self, address: usize) -> String {
         let at = address - self.start;
         let (index, inside) = (at / self.stride.max(1), at % self.stride.max(1));
-        let field = self.fields.iter().rev().find(|field| (field.offset..field.offset + field.bytes).contains(&inside));
+        // The nearest one that begins before: padding counts to the field that it follows.
+        let before = self.fields.iter().filter(|field| field.offset <= inside);
+        let field = before.max_by_key(|field| field.offset);
         match field {
             Some(field) => format!("{}[{index}].{}", self.name, field.name),
             None => format!("{}[{index}]+{inside}", self.name),
