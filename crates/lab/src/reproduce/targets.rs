@@ -65,11 +65,13 @@ pub fn judge(all: &[(&Experiment, Results)]) -> Vec<Target> {
             met: worst > 0.0 && worst < 1000.0,
         });
         let blades = results.at("homenode", "320 cores");
+        let lasted_us = results.figure("homenode", "320 cores", |figures| figures.seconds * 1e6);
         targets.push(Target {
             what: "the same on 320 cores of 16 sockets, 1,000 sessions".to_owned(),
             aim: "below 1 s".to_owned(),
-            seen: format!("{:.3} s", blades / 1e6),
-            met: blades > 0.0 && blades < 1e6,
+            seen: format!("{:.4} s in a run of {:.4} s", blades / 1e6, lasted_us / 1e6),
+            // A wait as long as the run says nothing about its end.
+            met: blades > 0.0 && blades < lasted_us / 2.0 && blades < 1e6,
         });
     }
     if let Some(results) = find("blades") {
