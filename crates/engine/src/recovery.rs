@@ -363,10 +363,18 @@ mod tests {
         };
         session.create_table(spec).unwrap();
         session.commit().unwrap();
-        for entry in std::fs::read_dir(&live).unwrap() {
-            let entry = entry.unwrap();
-            std::fs::copy(entry.path(), dir.join(entry.file_name())).unwrap();
+        // The log's next segment gets its name while the folder is read: then it is read again.
+        while let Err(error) = copy_files(&live, dir) {
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
         }
+    }
+
+    fn copy_files(from: &Path, to: &Path) -> std::io::Result<()> {
+        for entry in std::fs::read_dir(from)? {
+            let entry = entry?;
+            std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+        Ok(())
     }
 
     #[test]
