@@ -497,6 +497,8 @@ impl Session {
         slot.set_task(Some(task::current()));
         match self.db.txns.wait_for(other, self.slot, self.lock_deadline_ns()) {
             Err(homenode_txn::WaitError::Cancelled) => Err(self.interrupt_error()),
+            // The other transaction may have ended because the server stops, before this session's cancel was set.
+            Ok(_) if self.db.stopping() => Err(self.interrupt_error()),
             other => other.sql(),
         }
     }

@@ -40,6 +40,10 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The server stops: every running statement and every later one fails with `57P01`.
     fn stop_sessions(&self);
+
+    /// Whether the sessions have been stopped. There is one such flag and the database has it: were the server to close sessions before
+    /// the database knows, what their locks held up would still run and commit while its clients are told that it did not.
+    fn is_stopping(&self) -> bool;
 }
 
 /// One client's session. Every method runs in a task and may park it. Dropping the session rolls back what it left open.

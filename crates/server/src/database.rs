@@ -61,6 +61,10 @@ impl Backend for SqlBackend {
     fn stop_sessions(&self) {
         self.database.stop_sessions();
     }
+
+    fn is_stopping(&self) -> bool {
+        self.database.is_stopping()
+    }
 }
 
 impl Session for SqlSession {

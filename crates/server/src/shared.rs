@@ -1,7 +1,6 @@
-//! What do all workers share? The database, the open sessions, and whether the server is stopping.
+//! What do all workers share? The database, which also knows whether the server is stopping, and the open sessions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::Backend;
 use crate::registry::Registry;
@@ -9,21 +8,18 @@ use crate::registry::Registry;
 pub(crate) struct Shared<B> {
     pub(crate) backend: B,
     pub(crate) registry: Arc<Registry>,
-    stopping: AtomicBool,
 }
 
 impl<B: Backend> Shared<B> {
     pub(crate) fn new(backend: B, max_connections: usize) -> Shared<B> {
-        Shared { backend, registry: Registry::new(max_connections), stopping: AtomicBool::new(false) }
+        Shared { backend, registry: Registry::new(max_connections) }
     }
 
-    /// A line that is written once in the server's life, so that asking costs every worker a cached read.
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
+        self.backend.is_stopping()
     }
 
     pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
         self.backend.stop_sessions();
     }
 }

@@ -19,6 +19,7 @@ pub struct Seen {
     pub closed: AtomicUsize,
     /// Sessions that were dropped inside a transaction or a COPY.
     pub rolled_back: AtomicUsize,
+    pub stopping: AtomicBool,
     pub copied_bytes: AtomicUsize,
     pub threads: Mutex<Vec<String>>,
     signals: Mutex<Vec<Arc<Signal>>>,
@@ -81,7 +82,12 @@ impl Backend for Double {
         Ok(DoubleSession { seen, number, signal, status: b'I', copying: false, statement })
     }
 
+    fn is_stopping(&self) -> bool {
+        self.0.stopping.load(Ordering::SeqCst)
+    }
+
     fn stop_sessions(&self) {
+        self.0.stopping.store(true, Ordering::SeqCst);
         for signal in self.0.signals.lock().unwrap().iter() {
             signal.terminated.store(true, Ordering::SeqCst);
             signal.wake();
