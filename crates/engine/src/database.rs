@@ -1,6 +1,7 @@
 //! What is open? A data folder with its pool, log, lanes and background threads.
 
 use crate::catalog::{Definitions, Index, Table, TableDefinition};
+use crate::crew::Crew;
 use crate::error::{Result, Storage};
 use crate::housekeeping;
 use crate::info::Sessions;
@@ -159,6 +160,8 @@ pub struct Inner {
     pub(crate) catalog: Catalog,
     pub(crate) sequences: Sequences,
     pub(crate) sessions: Sessions,
+    /// Threads for big scans.
+    pub(crate) crew: Crew,
     /// Who serves each lane.
     pub(crate) workers: Box<[WorkerPlace]>,
     pub(crate) checkpoints: housekeeping::Checkpoints,
@@ -310,6 +313,7 @@ impl Database {
         };
         let inner = Arc::new(Inner {
             dir,
+            crew: Crew::new(&planned),
             topology,
             planned,
             txns: Manager::new(options.lanes, options.sessions_max, recovered.next_seq, recovered.clock),
@@ -447,6 +451,7 @@ fn close(inner: &Arc<Inner>) -> Result<()> {
     for thread in threads {
         thread.join();
     }
+    inner.crew.stop();
     // What waits to be taken out of the trees is forgotten with the undo log.
     if let Err(error) = crate::purge::purge_now(inner) {
         tracing::warn!(%error, "deletions stay in their pages");

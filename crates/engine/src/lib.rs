@@ -7,6 +7,7 @@
 mod build;
 mod bytes;
 mod catalog;
+mod crew;
 mod database;
 mod ddl;
 mod error;
@@ -39,7 +40,7 @@ pub use ddl::{ColumnSpec, IndexSpec, SequenceSpec, TableSpec, quote_name};
 pub use error::STALE_DEFINITION;
 pub use info::{Activity, CancelReason, SessionInfo, SessionShared};
 pub use placement::WorkerInfo;
-pub use read::{IndexScan, KeyRange, ParallelScan, Reader, Scan, run_parallel};
+pub use read::{IndexScan, KeyRange, ParallelScan, Piece, Reader, Scan};
 pub use sequence::SequenceState;
 pub use session::{Isolation, Savepoint, Session};
 pub use session_memory::{Charge, MemoryContext, MemoryUse, SessionMemory};

@@ -9,8 +9,7 @@ use crate::error::{Error, Result, SqlState, Storage};
 use crate::session::{Isolation, Session};
 use crate::stats::Counter;
 use crate::undo::{self, UndoKind};
-use homenode_platform::sync::Mutex;
-use homenode_platform::thread;
+use homenode_platform::task;
 use homenode_pool::PageNo;
 use homenode_tree::{Cursor, Direction, Header, LeafView, Tree};
 use homenode_txn::{Seen, TxnId, is_tombstone};
@@ -356,22 +355,19 @@ impl Session {
         self.note_read(tree, lower, upper);
     }
 
-    /// Prepares a scan of the whole table by several threads, each with some of the ranges.
+    /// Prepares a scan of the whole table by several threads, each with some of the pieces.
     ///
     /// # Errors
     /// Those of waiting for the table and of reading pages.
-    pub fn parallel(&mut self, table: &Table, parts: usize) -> Result<ParallelScan> {
+    pub fn parallel(&mut self, table: &Table) -> Result<ParallelScan> {
         self.use_table(table)?;
         let snapshot = self.snapshot();
         self.note_range(&table.tree, &KeyRange::all());
-        let keys = table.tree.split_keys(parts).sql()?;
-        let mut lower = Bound::Unbounded;
-        let mut ranges = Vec::with_capacity(keys.len() + 1);
-        for key in keys {
-            ranges.push(KeyRange { lower, upper: Bound::Excluded(key.clone()) });
-            lower = Bound::Included(key);
-        }
-        ranges.push(KeyRange { lower, upper: Bound::Unbounded });
+        let parts = self.db.crew.threads() * PIECES_PER_THREAD;
+        let pieces = match self.db.crew.is_bound() {
+            true => pieces_by_node(&self.db, &table.tree, parts)?,
+            false => pieces_by_size(&table.tree, parts)?,
+        };
         let reader = Reader {
             db: self.db.clone(),
             tree: table.tree.clone(),
@@ -381,7 +377,7 @@ impl Session {
             depends_on: 0,
             floors: self.db.txns.floors(),
         };
-        Ok(ParallelScan { ranges, reader })
+        Ok(ParallelScan { pieces: pieces.into(), reader })
     }
 
     /// What a [`Reader`] has read is durable once the log is flushed to `lsn`; [`Session::end_statement`] waits for it.
@@ -390,12 +386,112 @@ impl Session {
     }
 }
 
+/// Pieces per thread, so that a thread that is held up does not hold up the statement.
+const PIECES_PER_THREAD: usize = 4;
+
+/// Pieces of about the same number of pages each.
+fn pieces_by_size(tree: &Tree, parts: usize) -> Result<Vec<Piece>> {
+    let borders = Arc::new(tree.split_keys(parts).sql()?);
+    let piece = |part| Piece { node: None, borders: borders.clone(), runs: vec![(part, part + 1)] };
+    Ok((0..=borders.len()).map(piece).collect())
+}
+
+/// Pieces whose pages are all of one node: runs of neighbouring leaves, several to a piece.
+fn pieces_by_node(db: &Inner, tree: &Tree, parts: usize) -> Result<Vec<Piece>> {
+    // Where each run but the first begins, and of each run its node and its pages.
+    let mut borders: Vec<Vec<u8>> = Vec::new();
+    let mut runs: Vec<(Option<usize>, usize)> = Vec::new();
+    let mut leaves = 0_usize;
+    let seen = tree.leaves(|lower, page| {
+        let node = db.pool.node_of(page);
+        leaves += 1;
+        match runs.last_mut() {
+            Some((last, pages)) if *last == node => *pages += 1,
+            Some(_) => {
+                borders.push(lower.to_vec());
+                runs.push((node, 1));
+            }
+            None => runs.push((node, 1)),
+        }
+    });
+    seen.sql()?;
+    let borders = Arc::new(borders);
+    let full = leaves.div_ceil(parts).max(1);
+    let mut pieces: Vec<Piece> = Vec::new();
+    // By node: the piece that is being filled, and its pages.
+    let mut filling: Vec<(Option<usize>, usize, usize)> = Vec::new();
+    for (run, (node, pages)) in runs.into_iter().enumerate() {
+        let at = filling.iter().position(|(of, ..)| *of == node);
+        match at.map(|at| &mut filling[at]) {
+            Some((_, piece, filled)) if *filled < full => {
+                pieces[*piece].runs.push((run, run + 1));
+                *filled += pages;
+            }
+            known => {
+                let begun = (node, pieces.len(), pages);
+                match known {
+                    Some(known) => *known = begun,
+                    None => filling.push(begun),
+                }
+                pieces.push(Piece { node, borders: borders.clone(), runs: vec![(run, run + 1)] });
+            }
+        }
+    }
+    Ok(pieces)
+}
+
+/// A part of a table for one thread: ranges of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The node that its pages are on, if they are all on one and memory is placed by node.
+    pub node: Option<usize>,
+    /// Keys that divide the table.
+    borders: Arc<Vec<Vec<u8>>>,
+    /// Each from the first border to before the second: border 0 is the table's beginning, border `n` is `borders[n - 1]`, the one
+    /// after the last is the table's end.
+    runs: Vec<(usize, usize)>,
+}
+
+impl Piece {
+    /// Its ranges, ascending.
+    pub fn ranges(&self) -> impl Iterator<Item = KeyRange> + '_ {
+        let key = |border: usize| self.borders.get(border.wrapping_sub(1)).cloned();
+        self.runs.iter().map(move |&(from, to)| KeyRange {
+            lower: key(from).map_or(Bound::Unbounded, Bound::Included),
+            upper: key(to).map_or(Bound::Unbounded, Bound::Excluded),
+        })
+    }
+}
+
 /// A scan that is dealt out to threads.
 pub struct ParallelScan {
-    /// Ranges that together are the table, in key order.
-    pub ranges: Vec<KeyRange>,
-    /// What each thread reads with.
-    pub reader: Reader,
+    /// Pieces that together are the table.
+    pub pieces: Arc<[Piece]>,
+    reader: Reader,
+}
+
+impl ParallelScan {
+    /// Runs `work` for every piece, on threads for that; the calling task waits. Each result comes with its piece's number and the
+    /// node that the thread was bound to, if it was.
+    ///
+    /// # Errors
+    /// The first error of any of them.
+    ///
+    /// # Panics
+    /// When `work` does.
+    pub fn run<T: Send + 'static>(
+        &self,
+        work: impl Fn(&Piece, &mut Reader) -> Result<T> + Send + Sync + 'static,
+    ) -> Result<Vec<(T, Option<usize>)>> {
+        let nodes: Vec<Option<usize>> = self.pieces.iter().map(|piece| piece.node).collect();
+        let (pieces, reader) = (self.pieces.clone(), self.reader.clone());
+        let slot = self.reader.db.txns.slot(self.reader.slot);
+        // So that others see what it waits for.
+        slot.set_task(Some(task::current()));
+        let done = self.reader.db.crew.run(&nodes, move |piece| work(&pieces[piece], &mut reader.clone()));
+        slot.set_task(None);
+        done
+    }
 }
 
 /// Reads a session's snapshot on another thread. The session outlives it: its snapshot is what keeps the versions.
@@ -576,49 +672,4 @@ impl Table {
 /// The least key above `key`.
 fn above(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
-}
-
-/// Runs `work` for each item, on as many threads as there are processors, the caller's among them; results in the items' order.
-///
-/// # Errors
-/// The first error of any of them.
-pub fn run_parallel<I: Send + 'static, T: Send + 'static>(
-    items: Vec<I>,
-    work: impl Fn(I) -> Result<T> + Send + Sync + 'static,
-) -> Result<Vec<T>> {
-    let threads = thread::available_cpus().min(items.len()).max(1);
-    let count = items.len();
-    let queue = Arc::new(Mutex::new(items.into_iter().enumerate().rev().collect::<Vec<_>>()));
-    let results = Arc::new(Mutex::new((0..count).map(|_| None).collect::<Vec<Option<Result<T>>>>()));
-    let work = Arc::new(work);
-    let run = {
-        let (queue, results) = (queue.clone(), results.clone());
-        move || {
-            loop {
-                let Some((at, item)) = queue.lock().pop() else { return };
-                let result = work(item);
-                let failed = result.is_err();
-                results.lock()[at] = Some(result);
-                if failed {
-                    queue.lock().clear();
-                }
-            }
-        }
-    };
-    let helpers: Vec<_> = (1..threads).map(|_| thread::spawn("homenode-scan", run.clone())).collect();
-    run();
-    for helper in helpers {
-        helper.join();
-    }
-    let results = std::mem::take(&mut *results.lock());
-    let failed = results.iter().position(|result| matches!(result, Some(Err(_))));
-    let mut values = Vec::with_capacity(count);
-    for (at, result) in results.into_iter().enumerate() {
-        match result {
-            Some(Ok(value)) => values.push(value),
-            Some(Err(error)) if Some(at) == failed => return Err(error),
-            _ => continue,
-        }
-    }
-    Ok(values)
 }

@@ -67,6 +67,29 @@ fn wrong_shapes_are_refused_in_one_line() {
     }
 }
 
+/// A big scan is done by threads of its own: the worker goes on with other sessions meanwhile.
+#[test]
+fn a_big_scan_leaves_its_worker_to_others() {
+    let server = Server::with(settings("64MiB", &["--workers", "1", "--log-level", "warn"]));
+    let (mut client, mut watcher) = (server.client(), server.client());
+    insert_rows(&mut client, "t");
+    let pid: i32 = one(&mut client, "select pg_backend_pid()");
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let slow = "select max(md5(md5(filler) || md5(filler || 'x'))) from t";
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                client.query(slow, &[]).unwrap();
+            }
+        });
+        // With one worker, that anybody sees the scan waiting for its threads means that the worker doesn't.
+        let state = format!("select coalesce(wait_event, '') from pg_stat_activity where pid = {pid}");
+        let seen = (0..20_000).any(|_| one::<String>(&mut watcher, &state) == "Parallel");
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(seen, "never seen waiting");
+    });
+}
+
 fn server(pool: &str, arguments: &[&str]) -> Server {
     // The folder is in memory that the machine spreads over its nodes; `/run/vm` is there on an emulated machine only.
     assert!(Path::new("/run/vm/command").exists(), "this test is for ./vm");
@@ -286,14 +309,34 @@ mod four_nodes {
             let nodes: Vec<String> = pages.iter().map(|(node, count)| format!("node{node}={count}")).collect();
             assert!(text.contains(&format!("NUMA: {} local=", nodes.join(" "))), "{pages:?}\n{text}");
         }
-        let json = explained(&mut client, "buffers, numa, format json", "select count(*) from t");
-        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-        let plan = &json[0]["Plan"];
-        let (local, remote) =
-            (plan["NUMA Local Blocks"].as_i64().unwrap(), plan["NUMA Remote Blocks"].as_i64().unwrap());
-        assert_eq!(local + remote, plan["Shared Touched Blocks"].as_i64().unwrap());
-        assert!(remote > 2 * local && local > 200, "a quarter is local: {json}");
-        assert_eq!(plan["NUMA Blocks by Node"]["3"].as_i64(), Some(pages[&3]));
+        // By the session alone a quarter is local. In parallel each node's threads begin with the pages of their node.
+        let mut locality = |parallel: &str| -> (i64, i64) {
+            client.batch_execute(&format!("set enable_parallel = {parallel}")).unwrap();
+            let json = explained(&mut client, "buffers, numa, format json", "select count(*) from t");
+            let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+            let plan = &json[0]["Plan"];
+            let number = |field: &str| plan[field].as_i64().unwrap();
+            let (local, remote) = (number("NUMA Local Blocks"), number("NUMA Remote Blocks"));
+            assert_eq!(local + remote, number("Shared Touched Blocks"));
+            assert_eq!(plan["NUMA Blocks by Node"]["3"].as_i64(), Some(pages[&3]));
+            (local, remote)
+        };
+        let (local, remote) = locality("off");
+        assert!(remote > 2 * local && local > 200, "a quarter is local: {local} of {}", local + remote);
+        let (local, remote) = locality("on");
+        println!("in parallel {local} local, {remote} remote");
+        assert!(local > remote, "most are local: {local} of {}", local + remote);
+        // The threads of each node run on its CPUs.
+        let mut bound: BTreeMap<String, usize> = BTreeMap::new();
+        for task in fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap() {
+            let task = task.unwrap().path();
+            if fs::read_to_string(task.join("comm")).unwrap().trim() == "homenode-scan" {
+                let status = fs::read_to_string(task.join("status")).unwrap();
+                let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+                *bound.entry(cpus.trim().into()).or_default() += 1;
+            }
+        }
+        assert_eq!(bound, ["0-1", "2-3", "4-5", "6-7"].map(|cpus| (cpus.into(), 2)).into());
 
         // One row: the way down; a few: not much more; by an index: its way and the table's.
         let touched = |client: &mut Client, statement: &str| -> i64 {

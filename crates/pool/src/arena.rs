@@ -174,10 +174,20 @@ impl Arena {
         if self.deal.is_empty() {
             return home;
         }
-        let turn = (page_no / DEAL_PAGES) as usize % self.deal.len();
-        let mine = &self.slabs[self.deal[turn] as usize].partitions;
+        let mine = &self.slab_for(page_no).partitions;
         // The tasks of one core share a partition on every node, so that cores meet as seldom there as at home.
         if mine.contains(&home) { home } else { mine.start + home % mine.len() }
+    }
+
+    /// The slab that a page is dealt to.
+    fn slab_for(&self, page_no: PageNo) -> &Slab {
+        let turn = (page_no / DEAL_PAGES) as usize % self.deal.len();
+        &self.slabs[self.deal[turn] as usize]
+    }
+
+    /// The node that a page is dealt to, where numbers decide.
+    pub(crate) fn node_for(&self, page_no: PageNo) -> usize {
+        self.slab_for(page_no).node
     }
 
     pub(crate) fn frame_bytes(&self) -> usize {

@@ -340,6 +340,15 @@ impl Pool {
         &self.partitions[self.arena.partition_for(page_no, self.home().id())]
     }
 
+    /// The node that a page belongs to: by its number where that decides, else by the frame that holds it now.
+    pub fn node_of(&self, page_no: PageNo) -> Option<usize> {
+        if self.is_dealt() {
+            return Some(self.arena.node_for(page_no));
+        }
+        let frame = self.translation.slot(page_no).and_then(Slot::frame)?;
+        Some(self.partitions[frame.partition()].node())
+    }
+
     /// Whether a page's number decides on which node it lies.
     pub(crate) fn is_dealt(&self) -> bool {
         self.arena.is_dealt()

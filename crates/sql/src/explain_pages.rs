@@ -1,17 +1,17 @@
 //! On which memory nodes are the pages that a statement came by? BUFFERS and NUMA of EXPLAIN.
 
+use crate::exec::Read;
 use crate::explain::{Options, Shown};
 use homenode_engine::Database;
 use homenode_memory::{Census, Whereabouts as Place};
-use homenode_pool::PageNo;
 use homenode_types::Result;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 /// Pages, by the node that they are on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pages {
     by_node: BTreeMap<usize, u64>,
-    /// On the node of the CPU that asked.
+    /// On the node of the CPUs that read them.
     local: u64,
     /// In the pool, but the kernel doesn't say where.
     unknown: u64,
@@ -79,18 +79,19 @@ pub(crate) struct Whereabouts(HashMap<usize, Pages>);
 
 impl Whereabouts {
     /// Asks where the pages of each scan are.
-    pub fn new(db: &Database, scans: HashMap<usize, BTreeSet<PageNo>>) -> Result<Whereabouts> {
+    pub fn new(db: &Database, scans: HashMap<usize, Read>) -> Result<Whereabouts> {
         let topology = db.topology();
         let here = topology.cpu(homenode_platform::thread::current_cpu()).map(|cpu| cpu.node);
         let census = Census::of(topology);
         let found = scans.into_iter().map(|(scan, pages)| {
-            let addresses: Vec<usize> = pages.iter().filter_map(|page| db.pool().address_of(*page)).collect();
+            let found = pages.iter().filter_map(|(page, reader)| Some((db.pool().address_of(*page)?, reader.or(here))));
+            let (addresses, readers): (Vec<usize>, Vec<Option<usize>>) = found.unzip();
             let mut sums = Pages { gone: (pages.len() - addresses.len()) as u64, ..Pages::default() };
             match census.look(&addresses) {
-                Ok(places) => places.iter().for_each(|place| match place {
+                Ok(places) => places.iter().zip(readers).for_each(|(place, reader)| match place {
                     Place::Node(node) => {
                         *sums.by_node.entry(*node).or_default() += 1;
-                        sums.local += u64::from(Some(*node) == here);
+                        sums.local += u64::from(Some(*node) == reader);
                     }
                     Place::Absent | Place::Unknown(_) => sums.unknown += 1,
                 }),

@@ -8,12 +8,9 @@ use crate::exec::{Group, HashTable, RawRow, all_hold, context};
 use crate::expr::Env;
 use crate::plan::{AggregatePlan, Plan, ScanPlan};
 use crate::tally::Tally;
-use homenode_engine::run_parallel;
+use homenode_engine::{Piece, Reader};
 use homenode_types::{Result, Value};
 use std::sync::Arc;
-
-/// Parts per processor, so that a processor that is held up does not hold up the statement.
-const PARTS_PER_CPU: usize = 4;
 
 /// What one thread found.
 enum Part {
@@ -33,47 +30,52 @@ pub(crate) fn aggregate(
         return Ok(None);
     }
     let host = (context.transaction_us, context.statement_us);
-    if let Some(trace) = &context.trace {
-        trace.whole(scan)?;
-    }
-    let cpus = homenode_platform::thread::available_cpus();
-    let parallel = context.session.parallel(&scan.table, cpus * PARTS_PER_CPU)?;
+    let parallel = context.session.parallel(&scan.table)?;
     let tallies = Tally::of_calls(plan, scan);
     let work = {
         let (plan, scan, params) = (plan.clone(), scan.clone(), params.to_vec());
-        move |(range, mut reader): (homenode_engine::KeyRange, homenode_engine::Reader)| {
+        move |piece: &Piece, reader: &mut Reader| {
             let mut host = FrozenHost { transaction_us: host.0, statement_us: host.1 };
             let mut env = Env::new(&mut host);
             let part = match &tallies {
                 Some(tallies) => {
                     let mut tallies = tallies.clone();
-                    reader.scan(range, |row| {
-                        if scan.filter.is_empty() || matches(&scan, row, &params, &mut env)? {
-                            tallies.iter_mut().for_each(|tally| tally.add_row(&scan.table.layout, row));
-                        }
-                        Ok(true)
-                    })?;
+                    for range in piece.ranges() {
+                        reader.scan(range, |row| {
+                            if scan.filter.is_empty() || matches(&scan, row, &params, &mut env)? {
+                                tallies.iter_mut().for_each(|tally| tally.add_row(&scan.table.layout, row));
+                            }
+                            Ok(true)
+                        })?;
+                    }
                     Part::Tallies(tallies)
                 }
                 None => {
                     let mut groups = HashTable::default();
                     let mut arguments = Vec::new();
-                    reader.scan(range, |row| {
-                        add_row(&plan, &scan, row, &params, &mut env, &mut groups, &mut arguments)?;
-                        Ok(true)
-                    })?;
+                    for range in piece.ranges() {
+                        reader.scan(range, |row| {
+                            add_row(&plan, &scan, row, &params, &mut env, &mut groups, &mut arguments)?;
+                            Ok(true)
+                        })?;
+                    }
                     Part::Groups(groups)
                 }
             };
             Ok((part, reader.depends_on()))
         }
     };
-    let items: Vec<_> = parallel.ranges.into_iter().map(|range| (range, parallel.reader.clone())).collect();
-    let parts = run_parallel(items, work)?;
-    for (_, depends_on) in &parts {
-        crate::exec::context(env).session.note_dependency(*depends_on);
+    let parts = parallel.run(work)?;
+    let context = crate::exec::context(env);
+    for ((_, depends_on), _) in &parts {
+        context.session.note_dependency(*depends_on);
     }
-    merge(plan, parts.into_iter().map(|(part, _)| part)).map(Some)
+    if let Some(trace) = &context.trace {
+        for (piece, (_, node)) in parallel.pieces.iter().zip(&parts) {
+            trace.piece(scan, piece, *node)?;
+        }
+    }
+    merge(plan, parts.into_iter().map(|((part, _), _)| part)).map(Some)
 }
 
 fn matches(scan: &ScanPlan, row: &[u8], params: &[Value], env: &mut Env<'_>) -> Result<bool> {

@@ -132,6 +132,30 @@ impl Tree {
         Ok(pages)
     }
 
+    /// Shows `each` all leaves in key order: the least key that may be in it (empty for the first), and its number. Leaves that split
+    /// meanwhile may be missing; what they hold lies between the keys shown all the same.
+    ///
+    /// # Errors
+    /// If a page cannot be read.
+    pub fn leaves(&self, mut each: impl FnMut(&[u8], PageNo)) -> Result<(), TreeError> {
+        if self.depth()? == 1 {
+            each(&[], self.root);
+            return Ok(());
+        }
+        let mut lower = Vec::new();
+        self.walk_level(1, |view| {
+            for i in 0..=view.count() {
+                if i > 0 {
+                    view.key_into(i - 1, &mut lower);
+                }
+                each(&lower, view.child(i));
+            }
+            if let Some(upper) = view.upper() {
+                lower = upper.to_vec();
+            }
+        })
+    }
+
     /// Up to `parts - 1` keys that divide the tree into parts of about the same number of pages,
     /// ascending: for scans in parallel.
     ///

@@ -26,7 +26,7 @@ pub(crate) use key::encode_equal;
 pub(crate) use scan::{RawRow, load, point_key, scan_range};
 pub(crate) use simple::row_count;
 pub(crate) use subquery::{Kept, Subquery, SubqueryKind};
-pub(crate) use trace::Trace;
+pub(crate) use trace::{Read, Trace};
 
 use crate::context::Context;
 use crate::expr::{Env, Expr, RowSource};

@@ -4,16 +4,19 @@
 //! trees tell which pages hold them. A statement that nobody asks about pays one branch for each opening of a scan.
 
 use crate::plan::ScanPlan;
-use homenode_engine::KeyRange;
+use homenode_engine::{KeyRange, Piece};
 use homenode_pool::PageNo;
 use homenode_types::Result;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// The pages of a scan, each with the node that the thread was bound to which read it first; none for the session's own worker.
+pub(crate) type Read = BTreeMap<PageNo, Option<usize>>;
+
 /// Pages by scan.
 #[derive(Clone, Default)]
-pub(crate) struct Trace(Arc<Mutex<HashMap<usize, BTreeSet<PageNo>>>>);
+pub(crate) struct Trace(Arc<Mutex<HashMap<usize, Read>>>);
 
 impl Trace {
     /// By which a scan is found again: the plan's address. The statement keeps the plan as long as it runs.
@@ -21,19 +24,24 @@ impl Trace {
         std::ptr::from_ref(scan).addr()
     }
 
-    fn add(&self, scan: &ScanPlan, pages: Vec<PageNo>) {
+    fn add(&self, scan: &ScanPlan, pages: Vec<PageNo>, reader: Option<usize>) {
         let mut scans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        scans.entry(Trace::key(scan)).or_default().extend(pages);
+        let read = scans.entry(Trace::key(scan)).or_default();
+        pages.into_iter().for_each(|page| {
+            read.entry(page).or_insert(reader);
+        });
     }
 
-    /// Notes that the whole table was read.
-    pub fn whole(&self, scan: &ScanPlan) -> Result<()> {
-        self.add(scan, scan.table.pages_read(None, &KeyRange::all(), false, None)?);
+    /// Notes that a piece of the table was read by a thread that is bound to `reader`.
+    pub fn piece(&self, scan: &ScanPlan, piece: &Piece, reader: Option<usize>) -> Result<()> {
+        for range in piece.ranges() {
+            self.add(scan, scan.table.pages_read(None, &range, false, None)?, reader);
+        }
         Ok(())
     }
 
     /// What was noted, by scan.
-    pub fn take(&self) -> HashMap<usize, BTreeSet<PageNo>> {
+    pub fn take(&self) -> HashMap<usize, Read> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -74,7 +82,7 @@ impl Tracer {
     /// The row under `key` was looked up.
     pub fn row(&self, scan: &ScanPlan, key: &[u8]) -> Result<()> {
         let range = KeyRange { lower: Bound::Included(key.to_vec()), upper: Bound::Included(key.to_vec()) };
-        self.trace.add(scan, scan.table.pages_read(None, &range, false, None)?);
+        self.trace.add(scan, scan.table.pages_read(None, &range, false, None)?, None);
         Ok(())
     }
 
@@ -83,7 +91,7 @@ impl Tracer {
         let Some((index, range, reverse)) = self.reading.take() else { return Ok(()) };
         let last = self.last.take();
         let last = last.as_ref().map(|(key, row)| (&key[..], &row[..]));
-        self.trace.add(scan, scan.table.pages_read(index, &range, reverse, last)?);
+        self.trace.add(scan, scan.table.pages_read(index, &range, reverse, last)?, None);
         Ok(())
     }
 }
