@@ -6,6 +6,8 @@ use std::sync::Arc;
 pub use homenode_sql::{Outcome, Output};
 use homenode_types::{Error, Result};
 
+use crate::wire;
+
 /// Ends what another task is doing in a session.
 pub trait Interrupt: Send + Sync {
     /// The running statement fails with `57014`; without one, nothing happens.
@@ -82,6 +84,22 @@ pub trait Session: Send + 'static {
     /// Runs a portal and appends at most `max_rows` rows (0: all), then CommandComplete, PortalSuspended or
     /// EmptyQueryResponse.
     fn execute(&mut self, portal: &str, max_rows: u32, out: &mut dyn Output) -> Result<Outcome>;
+
+    /// Binds values to a prepared statement as the unnamed portal, describes and runs it whole: appends BindComplete and what
+    /// [`Session::describe_portal`] and [`Session::execute`] do.
+    fn query(
+        &mut self,
+        statement: &str,
+        parameter_formats: &[i16],
+        parameters: &[Option<&[u8]>],
+        result_formats: &[i16],
+        out: &mut dyn Output,
+    ) -> Result<Outcome> {
+        self.bind("", statement, parameter_formats, parameters, result_formats)?;
+        wire::complete(out.buffer(), b'2');
+        self.describe_portal("", out)?;
+        self.execute("", 0, out)
+    }
 
     /// Forgets a prepared statement; an unknown name is no error.
     fn close_statement(&mut self, name: &str);

@@ -111,6 +111,17 @@ impl Session for SqlSession {
         self.connection.execute(portal, max_rows, out)
     }
 
+    fn query(
+        &mut self,
+        statement: &str,
+        parameter_formats: &[i16],
+        parameters: &[Option<&[u8]>],
+        result_formats: &[i16],
+        out: &mut dyn Output,
+    ) -> Result<Outcome> {
+        self.connection.query(statement, parameter_formats, parameters, result_formats, out)
+    }
+
     fn close_statement(&mut self, name: &str) {
         self.connection.close_statement(name);
     }

@@ -19,6 +19,10 @@ const MESSAGES_PER_SLICE: usize = 256;
 /// Length of ReadyForQuery.
 const READY_BYTES: usize = 6;
 
+/// Describe of the unnamed portal and its Execute without a limit on rows: what follows the Bind of a prepared statement that wants
+/// all its rows at once (libpq's PQsendQueryPrepared, and most drivers).
+const DESCRIBE_AND_EXECUTE: [u8; 17] = *b"D\0\0\0\x06P\0E\0\0\0\x09\0\0\0\0\0";
+
 /// What follows a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Next {
@@ -111,6 +115,10 @@ impl<B: Backend> Session<B> {
                         used += bytes;
                         let next = match tag {
                             0 => self.start(body, channel, shared),
+                            b'B' if self.is_whole_query(body, &input[used..]) => {
+                                used += DESCRIBE_AND_EXECUTE.len();
+                                self.query(body, channel)
+                            }
                             tag => self.message(tag, body, channel),
                         };
                         if next == Next::End || shared.is_stopping() && self.is_open() {
@@ -368,6 +376,38 @@ impl<B: Backend> Session<B> {
         Ok(())
     }
 
+    /// Whether a Bind with this body, and what has come after it, run a statement whole.
+    #[inline]
+    fn is_whole_query(&self, body: &[u8], after: &[u8]) -> bool {
+        let unnamed = body.first() == Some(&0);
+        unnamed && after.starts_with(&DESCRIBE_AND_EXECUTE) && !self.skipping && self.copying.is_none()
+    }
+
+    /// Bind, Describe and Execute of the unnamed portal as one.
+    fn query(&mut self, body: &[u8], channel: &Channel) -> Next {
+        match self.run_bound(body, channel) {
+            Ok(Outcome::Done) => {}
+            Ok(Outcome::CopyIn) => self.start_copy(channel),
+            Err(error) => return self.failed(b'E', &error),
+        }
+        Next::Message
+    }
+
+    fn run_bound(&mut self, body: &[u8], channel: &Channel) -> Result<Outcome> {
+        let mut few = [None; 16];
+        let mut many = Vec::new();
+        let bind = Bind::read(body, &mut few, &mut many).map_err(|error| self.unreadable(error))?;
+        let (formats, result_formats) = (bind.parameter_formats.list(), bind.result_formats.list());
+        let (backend, mut answers) = self.backend(channel)?;
+        backend.query(bind.statement, formats, bind.parameters, result_formats, &mut answers)
+    }
+
+    /// A COPY in the extended protocol begins: the client waits for that.
+    fn start_copy(&mut self, channel: &Channel) {
+        self.copying = Some(Copying::Extended);
+        channel.send_all(&mut self.answers);
+    }
+
     fn describe(&mut self, body: &[u8], channel: &Channel) -> Result<()> {
         let (named, name) = read_named(body, "DESCRIBE").map_err(|error| self.unreadable(error))?;
         let (backend, mut answers) = self.backend(channel)?;
@@ -392,8 +432,7 @@ impl<B: Backend> Session<B> {
         let (portal, max_rows) = read_execute(body).map_err(|error| self.unreadable(error))?;
         let (backend, mut answers) = self.backend(channel)?;
         if backend.execute(portal, max_rows, &mut answers)? == Outcome::CopyIn {
-            self.copying = Some(Copying::Extended);
-            channel.send_all(&mut self.answers);
+            self.start_copy(channel);
         }
         Ok(())
     }

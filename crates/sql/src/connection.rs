@@ -53,8 +53,8 @@ pub enum Outcome {
 /// Statements kept by text; the cache starts anew when it is full.
 const CACHE_ENTRIES: usize = 512;
 
-/// Prepared statements and portals of one session at a time.
-const MAX_NAMED: usize = 100_000;
+/// Prepared statements of one session at a time.
+const MAX_STATEMENTS: usize = 100_000;
 
 /// One client's session.
 pub struct Connection {
@@ -401,7 +401,7 @@ impl Connection {
             let message = format!("prepared statement \"{name}\" already exists");
             return Err(Error::new(SqlState::DUPLICATE_PREPARED_STATEMENT, message));
         }
-        if self.statements.len() >= MAX_NAMED {
+        if self.statements.len() >= MAX_STATEMENTS {
             return Err(Error::new(SqlState::CONFIGURATION_LIMIT_EXCEEDED, "too many prepared statements"));
         }
         lexer::lex(text, &mut self.tokens)?;
@@ -470,14 +470,7 @@ impl Connection {
     }
 
     pub(crate) fn statement(&self, name: &str) -> Result<&Arc<Prepared>> {
-        self.statements.get(name).ok_or_else(|| {
-            let message = if name.is_empty() {
-                "unnamed prepared statement does not exist".to_string()
-            } else {
-                format!("prepared statement \"{name}\" does not exist")
-            };
-            Error::new(SqlState::INVALID_SQL_STATEMENT_NAME, message)
-        })
+        self.statements.get(name).ok_or_else(|| no_statement(name))
     }
 
     /// Describe of a statement: ParameterDescription, then RowDescription or NoData.
@@ -485,7 +478,7 @@ impl Connection {
     /// # Errors
     /// 26000.
     pub fn describe_statement(&mut self, name: &str, out: &mut dyn Output) -> Result<()> {
-        let found = self.current(name);
+        let found = self.refresh(name).and_then(|()| self.statement(name).cloned());
         let prepared = self.guarded(found)?;
         wire::parameter_description(out.buffer(), &prepared.params);
         match self.description_of(&prepared) {
@@ -495,12 +488,13 @@ impl Connection {
         Ok(())
     }
 
-    /// The statement `name`, planned for the definitions as they are.
-    fn current(&mut self, name: &str) -> Result<Arc<Prepared>> {
-        let prepared = self.statement(name)?.clone();
+    /// Has the statement `name` planned for the definitions as they are.
+    fn refresh(&mut self, name: &str) -> Result<()> {
+        let prepared = self.statement(name)?;
         if prepared.version == self.context.session.definitions_version() || !prepared.is_planned() {
-            return Ok(prepared);
+            return Ok(());
         }
+        let prepared = prepared.clone();
         let fresh = Arc::new(prepared.renewed(&mut self.context)?);
         let shape = |fields: &Option<Vec<wire::Field>>| {
             fields.as_ref().map(|fields| fields.iter().map(|field| field.ty).collect::<Vec<_>>())
@@ -508,8 +502,8 @@ impl Connection {
         if shape(&fresh.fields) != shape(&prepared.fields) {
             return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, "cached plan must not change result type"));
         }
-        self.statements.insert(name.to_string(), fresh.clone());
-        Ok(fresh)
+        self.statements.insert(name.to_string(), fresh);
+        Ok(())
     }
 
     /// The description of the result's columns, those of EXECUTE and FETCH looked up.
@@ -537,19 +531,31 @@ impl Connection {
         params: &[Option<&[u8]>],
         result_formats: &[i16],
     ) -> Result<()> {
-        let result = self.bind_inner(portal, statement, param_formats, params, result_formats);
-        self.guarded(result)
+        let bound = self.bound(portal, statement, param_formats, params, result_formats);
+        let bound = self.guarded(bound)?;
+        self.portals.put(portal, bound);
+        Ok(())
     }
 
-    fn bind_inner(
+    /// A portal for the name `name`, ready to run.
+    fn bound(
         &mut self,
-        portal: &str,
+        name: &str,
         statement: &str,
         param_formats: &[i16],
         params: &[Option<&[u8]>],
         result_formats: &[i16],
-    ) -> Result<()> {
-        let prepared = self.current(statement)?;
+    ) -> Result<Box<Portal>> {
+        check_formats(param_formats)?;
+        check_formats(result_formats)?;
+        let version = self.context.session.definitions_version();
+        let prepared = match self.statements.get(statement) {
+            Some(prepared) if prepared.version == version || !prepared.is_planned() => prepared,
+            _ => {
+                self.refresh(statement)?;
+                self.statements.get(statement).ok_or_else(|| no_statement(statement))?
+            }
+        };
         if params.len() != prepared.params.len() {
             return Err(Error::new(
                 SqlState::PROTOCOL_VIOLATION,
@@ -560,50 +566,22 @@ impl Connection {
                 ),
             ));
         }
-        check_formats(param_formats)?;
-        check_formats(result_formats)?;
-        let (mut values, mut formats) = self.portals.lists(portal);
-        values.reserve(params.len());
-        for (number, (bytes, ty)) in params.iter().zip(&prepared.params).enumerate() {
-            values.push(match bytes {
+        if !name.is_empty() {
+            self.portals.check_new(name)?;
+        }
+        let mut portal = self.portals.fresh(name, prepared);
+        for (number, bytes) in params.iter().enumerate() {
+            let ty = portal.prepared.params[number];
+            portal.params.push(match bytes {
                 None => Value::Null,
                 Some(bytes) => match Format::from_code(wire::format_of(param_formats, number)) {
-                    Some(Format::Binary) => Value::parse_binary(bytes, *ty)?,
-                    _ => {
-                        let text = homenode_types::text_from_bytes(bytes)?;
-                        self.parse_param(text, *ty)?
-                    }
+                    Some(Format::Binary) => Value::parse_binary(bytes, ty)?,
+                    _ => parse_param(&mut self.context, bytes, ty)?,
                 },
             });
         }
-        if !portal.is_empty() {
-            if self.portals.contains(portal) {
-                let message = format!("cursor \"{portal}\" already exists");
-                return Err(Error::new(SqlState::DUPLICATE_CURSOR, message));
-            }
-            if self.portals.named() >= MAX_NAMED {
-                return Err(Error::new(SqlState::CONFIGURATION_LIMIT_EXCEEDED, "too many portals"));
-            }
-        }
-        formats.extend(result_formats.iter().filter_map(|code| Format::from_code(*code)));
-        self.portals.put(portal, Portal::new(prepared, values, formats));
-        Ok(())
-    }
-
-    /// A parameter in text form; names of tables and the like are looked up.
-    fn parse_param(&mut self, text: &str, ty: Type) -> Result<Value> {
-        let lookup = match ty {
-            Type::Regclass => "regclassin",
-            Type::Regtype => "regtypein",
-            Type::Regproc => "regprocin",
-            Type::Regnamespace => "regnamespacein",
-            Type::Regrole => "regrolein",
-            _ => return Value::parse_text(text, ty.into()),
-        };
-        match text.parse::<u32>() {
-            Ok(oid) => Ok(Value::Oid(oid)),
-            Err(_) => crate::catalog::call(&mut self.context, lookup, &[Value::text(text)]),
-        }
+        portal.formats.extend(result_formats.iter().filter_map(|code| Format::from_code(*code)));
+        Ok(portal)
     }
 
     /// Describe of a portal: RowDescription or NoData.
@@ -612,11 +590,15 @@ impl Connection {
     /// 34000.
     pub fn describe_portal(&mut self, name: &str, out: &mut dyn Output) -> Result<()> {
         let Some(portal) = self.portals.get(name) else { return self.guarded(Err(no_portal(name))) };
+        self.describe(portal, out);
+        Ok(())
+    }
+
+    fn describe(&self, portal: &Portal, out: &mut dyn Output) {
         match self.description_of(&portal.prepared) {
             Some(description) => description.write(out.buffer(), &portal.formats),
             None => wire::empty(out.buffer(), b'n'),
         }
-        Ok(())
     }
 
     /// Execute: runs a portal, at most `max_rows` rows of it (0: all).
@@ -624,48 +606,70 @@ impl Connection {
     /// # Errors
     /// Those of the statement.
     pub fn execute(&mut self, name: &str, max_rows: u32, out: &mut dyn Output) -> Result<Outcome> {
-        let result = self.execute_inner(name, max_rows, out);
-        if result.is_err() {
-            self.write_notices(out);
-        }
-        self.guarded(result)
+        let Some(portal) = self.portals.take(name) else { return self.guarded(Err(no_portal(name))) };
+        self.execute_portal(name, portal, max_rows, out)
     }
 
-    fn execute_inner(&mut self, name: &str, max_rows: u32, out: &mut dyn Output) -> Result<Outcome> {
-        let mut portal = self.portals.take(name).ok_or_else(|| no_portal(name))?;
+    /// Bind of the unnamed portal, its Describe, and its Execute without a limit on rows, as one: clients send the three together
+    /// for a prepared statement, and going through them one by one takes longer than a point query.
+    ///
+    /// # Errors
+    /// Those of [`Connection::bind`] and [`Connection::execute`]; what came before the error has been answered.
+    pub fn query(
+        &mut self,
+        statement: &str,
+        param_formats: &[i16],
+        params: &[Option<&[u8]>],
+        result_formats: &[i16],
+        out: &mut dyn Output,
+    ) -> Result<Outcome> {
+        let bound = self.bound("", statement, param_formats, params, result_formats);
+        let portal = self.guarded(bound)?;
+        wire::empty(out.buffer(), b'2');
+        self.describe(&portal, out);
+        self.execute_portal("", portal, 0, out)
+    }
+
+    /// Runs a portal and puts it back under its name.
+    fn execute_portal(
+        &mut self,
+        name: &str,
+        mut portal: Box<Portal>,
+        max_rows: u32,
+        out: &mut dyn Output,
+    ) -> Result<Outcome> {
         if portal.prepared.is_empty() {
             self.portals.put(name, portal);
             wire::empty(out.buffer(), b'I');
             return Ok(Outcome::Done);
         }
+        let run = self.run_portal(&mut portal, max_rows, out);
+        self.write_notices(out);
+        let run = self.guarded(run)?;
+        if let Run::CopyIn(copy) = run {
+            self.copy = Some(copy);
+            self.copy_extended = true;
+            return Ok(Outcome::CopyIn);
+        }
+        self.portals.put(name, portal);
+        match run {
+            Run::Complete(tag) => tag.write(out.buffer()),
+            _ => wire::empty(out.buffer(), b's'),
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn run_portal(&mut self, portal: &mut Portal, max_rows: u32, out: &mut dyn Output) -> Result<Run> {
         self.begin_statement(&portal.prepared)?;
-        let mut run = self.run(&mut portal, out, max_rows.into(), false);
+        let mut run = self.run(portal, out, max_rows.into(), false);
         if let Err(error) = &run
             && error.code == STALE_DEFINITION
             && !portal.is_started()
         {
             portal.prepared = self.renewed(&portal.prepared)?;
-            run = self.run(&mut portal, out, max_rows.into(), false);
+            run = self.run(portal, out, max_rows.into(), false);
         }
-        match run.map_err(|error| portal.prepared.located(error))? {
-            Run::CopyIn(copy) => {
-                self.copy = Some(copy);
-                self.copy_extended = true;
-                Ok(Outcome::CopyIn)
-            }
-            Run::Suspended => {
-                self.portals.put(name, portal);
-                self.write_notices(out);
-                wire::empty(out.buffer(), b's');
-                Ok(Outcome::Done)
-            }
-            Run::Complete(tag) => {
-                self.portals.put(name, portal);
-                self.write_notices(out);
-                tag.write(out.buffer());
-                Ok(Outcome::Done)
-            }
-        }
+        run.map_err(|error| portal.prepared.located(error))
     }
 
     /// Close of a statement; it is no error when there is none.
@@ -771,6 +775,17 @@ pub fn severity(error: &Error) -> &'static str {
     if error.code == SqlState::ADMIN_SHUTDOWN { "FATAL" } else { "ERROR" }
 }
 
+#[cold]
+fn no_statement(name: &str) -> Error {
+    let message = if name.is_empty() {
+        "unnamed prepared statement does not exist".to_string()
+    } else {
+        format!("prepared statement \"{name}\" does not exist")
+    };
+    Error::new(SqlState::INVALID_SQL_STATEMENT_NAME, message)
+}
+
+#[cold]
 pub(crate) fn no_portal(name: &str) -> Error {
     Error::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"))
 }
@@ -779,6 +794,23 @@ fn check_formats(codes: &[i16]) -> Result<()> {
     match codes.iter().find(|code| Format::from_code(**code).is_none()) {
         None => Ok(()),
         Some(code) => Err(Error::new(SqlState::PROTOCOL_VIOLATION, format!("unsupported format code: {code}"))),
+    }
+}
+
+/// A parameter in text form; names of tables and the like are looked up.
+fn parse_param(context: &mut Context, bytes: &[u8], ty: Type) -> Result<Value> {
+    let lookup = match ty {
+        Type::Regclass => "regclassin",
+        Type::Regtype => "regtypein",
+        Type::Regproc => "regprocin",
+        Type::Regnamespace => "regnamespacein",
+        Type::Regrole => "regrolein",
+        _ => return Value::parse_bytes(bytes, ty.into()),
+    };
+    let text = homenode_types::text_from_bytes(bytes)?;
+    match text.parse::<u32>() {
+        Ok(oid) => Ok(Value::Oid(oid)),
+        Err(_) => crate::catalog::call(context, lookup, &[Value::text(text)]),
     }
 }
 

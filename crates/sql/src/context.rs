@@ -25,6 +25,15 @@ pub(crate) struct Scratch {
     pub shared_rows: FxHashMap<usize, Arc<Vec<Vec<Value>>>>,
 }
 
+impl Scratch {
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        if !self.subqueries.is_empty() || !self.shared_rows.is_empty() {
+            *self = Scratch::default();
+        }
+    }
+}
+
 /// A session as statements see it.
 pub(crate) struct Context {
     /// The engine's session.

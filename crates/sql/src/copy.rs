@@ -10,7 +10,7 @@ use crate::plan::QueryPlan;
 use crate::utility::{CopyOptions, CopySubject};
 use crate::wire;
 use homenode_engine::{Copy, Table};
-use homenode_types::{Error, Result, SqlState, Value, text_from_bytes};
+use homenode_types::{Error, Result, SqlState, Value};
 use std::sync::Arc;
 
 /// A COPY FROM STDIN that takes data.
@@ -244,7 +244,7 @@ impl CopyIn {
 
     fn set(&self, number: usize, bytes: &[u8], values: &mut [Value]) -> Result<()> {
         let column = self.column(number)?;
-        let parsed = text_from_bytes(bytes).and_then(|text| Value::parse_text(text, self.table.columns[column].ty));
+        let parsed = Value::parse_bytes(bytes, self.table.columns[column].ty);
         values[column] = parsed.map_err(|error| {
             error.with_context(|| {
                 let name = &self.table.columns[column].name;

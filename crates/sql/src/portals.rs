@@ -1,25 +1,25 @@
 //! Which portals are open? The unnamed one, which every statement of a client without cursors goes through, and the named.
 //!
-//! The unnamed portal has a place of its own, and what its lists of parameters and formats held is kept for the next: a
-//! prepared statement that is bound again and again allocates nothing for its portal.
+//! The unnamed portal has a place of its own, and what it held is kept for the next: a prepared statement that is bound again
+//! and again allocates and moves nothing for its portal.
 
+use crate::prepared::Prepared;
 use crate::run::Portal;
-use crate::wire::Format;
-use homenode_types::Value;
+use homenode_types::{Error, Result, SqlState};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
-/// Longer lists are given back.
-const KEPT_PARAMETERS: usize = 64;
+/// Portals with a name at a time.
+const MAX_NAMED: usize = 100_000;
 
 /// The open portals of a session.
 #[derive(Default)]
 pub(crate) struct Portals {
-    unnamed: Option<Portal>,
+    unnamed: Option<Box<Portal>>,
     /// Named by the client, so whoever makes names collide slows only itself: no keyed hash is needed.
-    named: FxHashMap<String, Portal>,
-    /// Emptied lists of an unnamed portal that is gone.
-    parameters: Vec<Value>,
-    formats: Vec<Format>,
+    named: FxHashMap<String, Box<Portal>>,
+    /// An unnamed portal that was closed, with its memory.
+    spare: Option<Box<Portal>>,
 }
 
 impl Portals {
@@ -35,16 +35,16 @@ impl Portals {
 
     /// The portal `name`.
     pub fn get(&self, name: &str) -> Option<&Portal> {
-        if name.is_empty() { self.unnamed.as_ref() } else { self.named.get(name) }
+        if name.is_empty() { self.unnamed.as_deref() } else { self.named.get(name).map(|portal| &**portal) }
     }
 
     /// Takes the portal `name` out, to run it.
-    pub fn take(&mut self, name: &str) -> Option<Portal> {
+    pub fn take(&mut self, name: &str) -> Option<Box<Portal>> {
         if name.is_empty() { self.unnamed.take() } else { self.named.remove(name) }
     }
 
     /// Opens a portal, or puts one back that was taken; whatever had the name is gone.
-    pub fn put(&mut self, name: &str, portal: Portal) {
+    pub fn put(&mut self, name: &str, portal: Box<Portal>) {
         if name.is_empty() {
             self.unnamed = Some(portal);
         } else {
@@ -71,22 +71,36 @@ impl Portals {
         self.named.clear();
     }
 
-    /// Empty lists for the parameters and formats of the next portal `name`: an unnamed one gets its predecessor's.
-    pub fn lists(&mut self, name: &str) -> (Vec<Value>, Vec<Format>) {
-        if !name.is_empty() {
-            return Default::default();
+    /// Whether a portal with this name may be opened.
+    ///
+    /// # Errors
+    /// 42P03 when there is one, 53400 when there are too many.
+    pub fn check_new(&self, name: &str) -> Result<()> {
+        if self.contains(name) {
+            return Err(Error::new(SqlState::DUPLICATE_CURSOR, format!("cursor \"{name}\" already exists")));
         }
-        self.close_unnamed();
-        (std::mem::take(&mut self.parameters), std::mem::take(&mut self.formats))
+        if self.named.len() >= MAX_NAMED {
+            return Err(Error::new(SqlState::CONFIGURATION_LIMIT_EXCEEDED, "too many portals"));
+        }
+        Ok(())
+    }
+
+    /// A portal of `prepared` to be opened as `name`. For the unnamed one that is its predecessor, made new.
+    pub fn fresh(&mut self, name: &str, prepared: &Arc<Prepared>) -> Box<Portal> {
+        let kept = if name.is_empty() { self.unnamed.take().or_else(|| self.spare.take()) } else { None };
+        match kept {
+            Some(mut portal) => {
+                portal.renew(prepared);
+                portal
+            }
+            None => Box::new(Portal::new(prepared.clone(), Vec::new(), Vec::new())),
+        }
     }
 
     fn close_unnamed(&mut self) -> bool {
-        let Some(Portal { mut params, mut formats, .. }) = self.unnamed.take() else { return false };
-        params.clear();
-        formats.clear();
-        if params.capacity() <= KEPT_PARAMETERS && formats.capacity() <= KEPT_PARAMETERS {
-            (self.parameters, self.formats) = (params, formats);
-        }
+        let Some(mut portal) = self.unnamed.take() else { return false };
+        portal.clear();
+        self.spare = Some(portal);
         true
     }
 }

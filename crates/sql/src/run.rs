@@ -12,6 +12,9 @@ use crate::{ddl, write};
 use homenode_types::{Error, Result, SqlState, Value};
 use std::sync::Arc;
 
+/// Lists of parameters that are longer are given back after use.
+const KEPT_PARAMETERS: usize = 64;
+
 /// A statement with its parameters, perhaps in the middle of its rows.
 pub(crate) struct Portal {
     pub prepared: Arc<Prepared>,
@@ -56,6 +59,8 @@ impl Tag {
     /// Writes the message.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
+            // What most statements end with.
+            Tag::Rows("SELECT", 1) => out.extend_from_slice(b"C\0\0\0\x0dSELECT 1\0"),
             Tag::Plain(text) => wire::command_complete(out, text),
             Tag::Rows(text, rows) => wire::command_complete_rows(out, text, *rows),
         }
@@ -66,6 +71,27 @@ impl Portal {
     /// A portal that has not run yet.
     pub fn new(prepared: Arc<Prepared>, params: Vec<Value>, formats: Vec<Format>) -> Portal {
         Portal { prepared, params, formats, state: State::Fresh, scratch: Scratch::default(), rows: 0, hold: false }
+    }
+
+    /// Makes it a portal of `prepared` that has not run yet.
+    pub fn renew(&mut self, prepared: &Arc<Prepared>) {
+        self.clear();
+        // Not even a count of references is written for a statement that runs again.
+        if !Arc::ptr_eq(&self.prepared, prepared) {
+            self.prepared = prepared.clone();
+        }
+    }
+
+    /// Gives up what it holds but the statement and the memory of short lists.
+    pub fn clear(&mut self) {
+        self.params.clear();
+        self.formats.clear();
+        if self.params.capacity().max(self.formats.capacity()) > KEPT_PARAMETERS {
+            (self.params, self.formats) = Default::default();
+        }
+        self.state = State::Fresh;
+        self.scratch.clear();
+        (self.rows, self.hold) = (0, false);
     }
 
     /// A portal over rows that are there already (a cursor WITH HOLD after its transaction).
@@ -233,7 +259,7 @@ impl Connection {
         let fields = prepared.fields.as_deref().unwrap_or(&[]);
         let (params, formats) = (&portal.params, &portal.formats);
         let context = &mut self.context;
-        context.scratch = Scratch::default();
+        context.scratch.clear();
         context.session.start_statement();
         let mut show = |output: &[Expr], context: &mut Context, row: &[Value]| -> Result<()> {
             data_row(out.buffer(), fields, formats, output, &Registers(row), params, &mut context.env())?;

@@ -333,9 +333,7 @@ impl Connection {
             let message = "DECLARE CURSOR can only be used in transaction blocks";
             return Err(Error::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
         }
-        if self.portals.contains(name) {
-            return Err(Error::new(SqlState::DUPLICATE_CURSOR, format!("cursor \"{name}\" already exists")));
-        }
+        self.portals.check_new(name)?;
         let mut tokens = Vec::new();
         lexer::lex(query, &mut tokens)?;
         let prepared = Arc::new(Prepared::new(&mut self.context, query, &tokens, &[])?);
@@ -357,7 +355,7 @@ impl Connection {
         self.context.session.end_statement();
         let mut portal = Portal::of_rows(prepared, rows);
         portal.set_hold(hold);
-        self.portals.put(name, portal);
+        self.portals.put(name, Box::new(portal));
         Ok(Run::Complete(Tag::Plain("DECLARE CURSOR")))
     }
 

@@ -38,7 +38,43 @@ fn sequence_len(first: u8) -> usize {
     }
 }
 
+/// The value of an integer in plain digits, so few that it is in the type's range; `None` sends the text the long way.
+fn few_digits(bytes: &[u8], ty: Type) -> Option<Value> {
+    let most = match ty {
+        Type::Int2 => 4,
+        Type::Int4 => 9,
+        Type::Int8 => 18,
+        _ => return None,
+    };
+    if bytes.is_empty() || bytes.len() > most {
+        return None;
+    }
+    let mut number = 0_i64;
+    for byte in bytes {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number * 10 + i64::from(digit);
+    }
+    Some(match ty {
+        Type::Int2 => Value::Int2(number as i16),
+        Type::Int4 => Value::Int4(number as i32),
+        _ => Value::Int8(number),
+    })
+}
+
 impl Value {
+    /// Reads a value of the given type from the bytes of its text, as clients send it: [`text_from_bytes`], then
+    /// [`Value::parse_text`].
+    #[inline]
+    pub fn parse_bytes(bytes: &[u8], target: ColumnType) -> Result<Value> {
+        match few_digits(bytes, target.ty) {
+            Some(value) => Ok(value),
+            None => Value::parse_text(text_from_bytes(bytes)?, target),
+        }
+    }
+
     /// Reads a value of the given type from its text; the modifier is applied as an assignment
     /// would. Errors are PostgreSQL's: `22P02`, `22003`, `22001`, `22007`, `22008`, `22021`.
     pub fn parse_text(text: &str, target: ColumnType) -> Result<Value> {
