@@ -179,6 +179,91 @@ fn portals_give_their_rows_in_portions() {
     assert_eq!(raw.error_until_ready(), "42P03");
 }
 
+/// Bind, Describe and Execute in a row are taken as one; with a Flush after each they are not.
+#[test]
+fn a_whole_query_is_answered_as_its_three_messages_are() {
+    let server = Server::start();
+    server.client().batch_execute("create table thing (n int primary key, w text, v numeric)").unwrap();
+    let one: &[Option<&[u8]>] = &[Some(b"7")];
+    let zero: &[Option<&[u8]>] = &[Some(b"0")];
+    let answers = |apart: bool| {
+        let mut raw = server.raw();
+        let setup = "truncate thing; \
+                     insert into thing select i, 'w' || i, i / 4.0 from generate_series(1, 20) as i";
+        raw.send(&query(setup));
+        raw.until_ready();
+        let statements = [
+            ("point", "select w, n, v from thing where n = $1::int"),
+            ("range", "select n, w from thing where n between $1::int and 9 order by w"),
+            ("join", "select a.w, b.w from thing a join thing b on b.n = a.n + 1 where a.n = $1::int"),
+            ("insert", "insert into thing values ($1::int, 'new') returning n"),
+            ("update", "update thing set w = w || '!' where n = $1::int"),
+            ("delete", "delete from thing where n = $1::int"),
+            ("divide", "select 10 / $1::int"),
+            ("copy", "copy thing to stdout"),
+            ("empty", ""),
+            ("set", "set application_name = 'x'"),
+        ];
+        for (name, text) in statements {
+            raw.send(&[parse(name, text), sync()].concat());
+            assert_eq!(raw.tags(), "1Z", "{text}");
+        }
+        let mut all = Vec::new();
+        // An unknown statement and wrong parameters among those that run, each alone and in a block, then three as one pipeline.
+        let mut rounds: Vec<Vec<(&str, &[Option<&[u8]>])>> = Vec::new();
+        for (name, _) in statements.iter().take(7) {
+            let given: [&[Option<&[u8]>]; 8] = [
+                one,
+                zero,
+                &[Some(b" +8 ")],
+                &[Some(b"2147483648")],
+                &[Some(b"seven")],
+                &[Some(b"1\xff")],
+                &[None],
+                &[],
+            ];
+            rounds.extend(given.map(|values| vec![(*name, values)]));
+        }
+        rounds.extend([
+            vec![("copy", &[][..])],
+            vec![("empty", &[][..])],
+            vec![("set", &[][..])],
+            vec![("nobody", one)],
+        ]);
+        rounds.push(vec![("point", one), ("update", one), ("point", one)]);
+        rounds.push(vec![("point", one), ("divide", zero), ("point", one)]);
+        for block in [false, true] {
+            for round in &rounds {
+                let mut bytes = if block { query("begin") } else { Vec::new() };
+                for (name, values) in round {
+                    for part in [bind("", name, 0, values), describe(b'P', ""), execute("", 0)] {
+                        bytes.extend(part);
+                        if apart {
+                            bytes.extend(message(b'H', b""));
+                        }
+                    }
+                }
+                // The portal is still there and has ended.
+                bytes.extend([execute("", 0), sync()].concat());
+                if block {
+                    bytes.extend(query("rollback"));
+                }
+                raw.send(&bytes);
+                for _ in 0..if block { 3 } else { 1 } {
+                    all.push((
+                        round.clone().iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>(),
+                        raw.until_ready(),
+                    ));
+                }
+            }
+        }
+        all
+    };
+    for (together, apart) in answers(false).into_iter().zip(answers(true)) {
+        assert_eq!(together, apart);
+    }
+}
+
 #[test]
 fn empty_queries_and_several_statements() {
     let server = Server::start();
