@@ -179,6 +179,9 @@ fn portals_give_their_rows_in_portions() {
     assert_eq!(raw.error_until_ready(), "42P03");
 }
 
+/// Statements by name, each with the values bound to it.
+type Pipeline<'a> = Vec<(&'a str, &'a [Option<&'a [u8]>])>;
+
 /// Bind, Describe and Execute in a row are taken as one; with a Flush after each they are not.
 #[test]
 fn a_whole_query_is_answered_as_its_three_messages_are() {
@@ -210,7 +213,7 @@ fn a_whole_query_is_answered_as_its_three_messages_are() {
         }
         let mut all = Vec::new();
         // An unknown statement and wrong parameters among those that run, each alone and in a block, then three as one pipeline.
-        let mut rounds: Vec<Vec<(&str, &[Option<&[u8]>])>> = Vec::new();
+        let mut rounds: Vec<Pipeline<'_>> = Vec::new();
         for (name, _) in statements.iter().take(7) {
             let given: [&[Option<&[u8]>]; 8] = [
                 one,
@@ -250,10 +253,7 @@ fn a_whole_query_is_answered_as_its_three_messages_are() {
                 }
                 raw.send(&bytes);
                 for _ in 0..if block { 3 } else { 1 } {
-                    all.push((
-                        round.clone().iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>(),
-                        raw.until_ready(),
-                    ));
+                    all.push((round.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>(), raw.until_ready()));
                 }
             }
         }
