@@ -4,7 +4,10 @@
 //! terminal, as JSON, and as a picture where people would rather look. They read what Linux shows under `/proc` and `/sys`; a
 //! file in a form that is not known is refused by name, never guessed at.
 
+pub mod bench;
 pub mod c2c;
+pub mod chart;
+pub mod client;
 pub mod command;
 pub mod doctor;
 mod error;

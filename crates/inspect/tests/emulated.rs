@@ -105,3 +105,42 @@ fn a_mariadb_under_load_is_spread() {
         assert!(output.contains(line), "{line} is missing in\n{output}");
     }
 }
+
+/// `homenode bench` on one, two and four nodes, and with a server on each of four: every server's memory has to be where the plan
+/// says. Wants the whole binary, which HOMENODE_BINARY names.
+#[test]
+fn servers_are_measured_on_the_nodes_of_the_plan() {
+    if !wanted() || std::env::var_os("HOMENODE_BINARY").is_none() {
+        return;
+    }
+    let output = in_machine("bench", &[]);
+    let results: Vec<serde_json::Value> = output
+        .lines()
+        .filter_map(|line| line.strip_prefix("result "))
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(results.len(), 4, "{output}");
+    for result in &results {
+        assert_eq!(result["error"], serde_json::Value::Null, "{result:#}");
+        let shape = result["shape"].as_str().expect("a shape");
+        let instances = result["placement"]["instances"].as_array().expect("instances");
+        assert_eq!(instances.len(), if shape == "separate=4" { 4 } else { 1 }, "{result:#}");
+        for (index, instance) in instances.iter().enumerate() {
+            let allowed: Vec<usize> = match shape {
+                "separate=4" => vec![index],
+                nodes => (0..nodes.parse().expect("a number")).collect(),
+            };
+            let by_node = instance["memory"]["own_bytes_by_node"].as_object().expect("bytes by node");
+            let bytes = |node: usize| by_node.get(&node.to_string()).and_then(serde_json::Value::as_f64).unwrap_or(0.0);
+            let (all, there) = ((0..4).map(bytes).sum::<f64>(), allowed.iter().map(|node| bytes(*node)).sum::<f64>());
+            assert!(there / all > 0.97, "{shape}: {instance:#}");
+            // The pool is spread over all nodes that the server has.
+            assert!(
+                allowed.iter().all(|node| bytes(*node) / all > 0.6 / allowed.len() as f64),
+                "{shape}: {instance:#}"
+            );
+        }
+        assert_eq!(result["placement"]["clients_have_cpus_of_their_own"], true);
+    }
+    assert!(output.contains("page: Best throughput by nodes, separate servers"), "{output}");
+}

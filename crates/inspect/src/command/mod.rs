@@ -1,5 +1,6 @@
 //! Which instruments can be called from the command line? One module each, and what they share.
 
+mod bench;
 mod c2c;
 mod doctor;
 mod inside;
@@ -39,6 +40,8 @@ pub enum Command {
     Measure(measure::Options),
     /// Sample the stacks of a server's threads, running and waiting; flame graphs
     Stacks(stacks::Options),
+    /// Measure servers on one, two, ... all nodes: sysbench's and pgbench's transactions, latencies, waits; an HTML report
+    Bench(bench::Options),
     /// Find what is set wrongly: findings with evidence, cost and the command that mends it
     Doctor(doctor::Options),
 }
@@ -55,6 +58,7 @@ pub fn run(command: &Command) -> Result<(), InspectError> {
         Command::C2c(options) => c2c::run(options),
         Command::Measure(options) => measure::run(options),
         Command::Stacks(options) => stacks::run(options),
+        Command::Bench(options) => bench::run(options),
         Command::Doctor(options) => doctor::run(options),
     }
 }

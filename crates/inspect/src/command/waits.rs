@@ -8,22 +8,23 @@ use serde_json::json;
 
 use super::size::parse_time;
 use crate::InspectError;
+use crate::client::{Address, Protocol};
 use crate::text::{Table, share, shorten};
 use crate::waits::{MariaDb, Postgres, Profile, Source, watch};
 
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: homenode waits --connect 'host=/run/postgresql user=postgres dbname=postgres' --for 10s\n\
-    MariaDB: homenode waits --mariadb --for 10s -- --socket=/run/mysqld/mysqld.sock\n\
+    MariaDB: homenode waits --mariadb 'socket=/run/mysqld/mysqld.sock user=root' --for 10s\n\
     Homenode: homenode waits --connect 'host=127.0.0.1 port=5433 user=me dbname=postgres'"
 )]
 pub struct Options {
     /// The PostgreSQL or Homenode server to ask
     #[arg(long, value_name = "CONNECTION", required_unless_present = "mariadb")]
     connect: Option<String>,
-    /// Ask a MariaDB server, through its client program
-    #[arg(long, conflicts_with = "connect")]
-    mariadb: bool,
+    /// The MariaDB server to ask (words left out: its usual Unix socket, your user name)
+    #[arg(long, value_name = "CONNECTION", num_args = 0..=1, default_missing_value = "", conflicts_with = "connect")]
+    mariadb: Option<String>,
     /// How long
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     duration: Duration,
@@ -36,9 +37,6 @@ pub struct Options {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Arguments for MariaDB's client program
-    #[arg(last = true, value_name = "ARGUMENT")]
-    client: Vec<String>,
 }
 
 pub(super) fn run(options: &Options) -> Result<(), InspectError> {
@@ -46,7 +44,9 @@ pub(super) fn run(options: &Options) -> Result<(), InspectError> {
     let mut source: Box<dyn Source> = match &options.connect {
         Some(connection) => Box::new(Postgres::connect(connection)?),
         None => {
-            let server = MariaDb::connect(&options.client)?;
+            let connection = options.mariadb.as_deref().unwrap_or_default();
+            let server =
+                MariaDb::connect(&Address::parse(Protocol::MariaDb, connection).map_err(InspectError::Refused)?)?;
             if !server.has_events() {
                 notes
                     .push("performance_schema is off in this server: states of statements are shown, not single waits");

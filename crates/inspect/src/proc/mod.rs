@@ -11,7 +11,7 @@ pub use fields::{Counters, Meminfo, parse_counters, parse_meminfo};
 pub use maps::{Mapping, MapsReader, parse_maps_line};
 pub use numa_maps::{NumaLine, NumaMapsReader, parse_numa_line};
 pub use pagemap::{PageEntry, Pagemap};
-pub use process::{Process, has_capability, processes};
+pub use process::{Process, cpu_seconds, has_capability, processes};
 pub use smaps::{read_thp, thp_mappings};
 
 use std::io;

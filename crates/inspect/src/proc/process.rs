@@ -38,6 +38,23 @@ pub fn has_capability(number: u32) -> bool {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> number & 1 == 1)
 }
 
+/// Seconds of CPU time that a process has used, in its own code and in the kernel; `None` if it isn't there.
+pub fn cpu_seconds(pid: u32) -> Option<f64> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parse_cpu_ticks(&String::from_utf8_lossy(&stat)).map(|ticks| ticks as f64 / TICKS_A_SECOND)
+}
+
+/// What the kernel counts times in for user programs: USER_HZ, which is 100 on every machine (include/asm-generic/param.h).
+const TICKS_A_SECOND: f64 = 100.0;
+
+/// Fields 14 and 15 of proc_pid_stat(5).
+fn parse_cpu_ticks(text: &str) -> Option<u64> {
+    let mut rest = text[text.rfind(')')? + 1..].split_ascii_whitespace();
+    let user: u64 = rest.nth(11)?.parse().ok()?;
+    let system: u64 = rest.next()?.parse().ok()?;
+    user.checked_add(system)
+}
+
 /// One process; `None` if it isn't there.
 fn process(pid: u32) -> Option<Process> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
@@ -81,6 +98,8 @@ mod tests {
             parse_stat("12 (a) b (c)) S 7 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 4711 0"),
             Some(("a) b (c)".to_owned(), 7, 4711))
         );
+        assert_eq!(parse_cpu_ticks("12 (a) b (c)) S 7 1 2 3 4 5 6 7 8 9 10 11 12 13 14"), Some(21));
+        assert!(cpu_seconds(std::process::id()).is_some());
         assert_eq!(parse_stat("12 )x( S 7"), None);
         assert_eq!(parse_stat("12 (x) S"), None);
     }
@@ -89,6 +108,7 @@ mod tests {
         #[test]
         fn any_text_is_safe(text in "[0-9a-zA-Z() ]{0,40}") {
             let _ = parse_stat(&text);
+            let _ = parse_cpu_ticks(&text);
         }
     }
 }

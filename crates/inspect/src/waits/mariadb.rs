@@ -1,17 +1,11 @@
-//! What do the sessions of a MariaDB server do? Asked through its own client program, which finds the account and password as
-//! the administrator has set them up (`~/.my.cnf`, the socket).
+//! What do the sessions of a MariaDB server do?
 //!
 //! With `performance_schema` on, the wait that a thread is in; otherwise (MariaDB's default) the state that `SHOW PROCESSLIST`
 //! shows, and that a transaction waits for a row lock. Blockers come from InnoDB either way.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-
 use super::{Doing, Source};
 use crate::InspectError;
-
-/// What the client prints at the end of an answer.
-const END: &str = "homenode-end-of-answer";
+use crate::client::{self, Address, Session};
 
 const WITH_EVENTS: &str = "select t.processlist_id, coalesce(w.event_name, ''), coalesce(t.processlist_state, ''), \
     replace(replace(replace(left(coalesce(t.processlist_info, ''), 400), '\\n', ' '), '\\t', ' '), '\\r', ' '), \
@@ -27,84 +21,56 @@ const BLOCKERS: &str = "left join (select r.trx_mysql_thread_id waiter, group_co
     from information_schema.innodb_lock_waits l join information_schema.innodb_trx r on r.trx_id = l.requesting_trx_id \
     join information_schema.innodb_trx h on h.trx_id = l.blocking_trx_id group by 1) b on b.waiter = ";
 
-/// The client, kept running.
+/// A connection to the server.
 #[derive(Debug)]
 pub struct MariaDb {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    client: client::MariaDb,
     query: String,
     has_events: bool,
 }
 
 impl MariaDb {
-    /// Starts the client with further arguments (`--socket=...`, `--user=...`).
+    /// Connects.
     ///
     /// # Errors
-    /// [`InspectError::Refused`] if it isn't installed or cannot connect.
-    pub fn connect(arguments: &[String]) -> Result<MariaDb, InspectError> {
-        let mut command = Command::new("mariadb");
-        command.args(arguments).args(["--batch", "--raw", "--skip-column-names", "--unbuffered"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let mut child = command.spawn().map_err(|error| {
-            InspectError::Refused(format!("the client program `mariadb` is needed to ask the server: {error}"))
-        })?;
-        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(InspectError::Refused("the client program has no input or output".to_owned()));
-        };
-        let mut server =
-            MariaDb { child, input, output: BufReader::new(output), query: String::new(), has_events: false };
-        let answer = server.ask("select @@performance_schema")?;
-        server.has_events = answer.first().is_some_and(|row| row.first().is_some_and(|on| on == "1"));
-        server.query = if server.has_events {
+    /// [`InspectError::Refused`] with the server's words.
+    pub fn connect(address: &Address) -> Result<MariaDb, InspectError> {
+        let mut client = client::MariaDb::connect(address).map_err(refused)?;
+        let answer = client.query("select @@performance_schema").map_err(refused)?;
+        let has_events = answer.first().is_some_and(|row| row.first().is_some_and(|on| on.as_deref() == Some("1")));
+        let idle = "not in ('Sleep', 'Daemon', 'Binlog Dump', 'Slave_IO')";
+        let query = if has_events {
             format!(
-                "{WITH_EVENTS} {BLOCKERS} t.processlist_id where t.type = 'FOREGROUND' and t.processlist_id <> connection_id() \
-                 and t.processlist_command not in ('Sleep', 'Daemon', 'Binlog Dump', 'Slave_IO')"
+                "{WITH_EVENTS} {BLOCKERS} t.processlist_id where t.type = 'FOREGROUND' \
+                 and t.processlist_id <> connection_id() and t.processlist_command {idle}"
             )
         } else {
-            format!(
-                "{WITH_STATES} {BLOCKERS} t.id where t.id <> connection_id() \
-                 and t.command not in ('Sleep', 'Daemon', 'Binlog Dump', 'Slave_IO')"
-            )
+            format!("{WITH_STATES} {BLOCKERS} t.id where t.id <> connection_id() and t.command {idle}")
         };
-        Ok(server)
+        Ok(MariaDb { client, query, has_events })
     }
 
     /// Whether the server tells the waits of threads, or only their states.
     pub fn has_events(&self) -> bool {
         self.has_events
     }
+}
 
-    fn ask(&mut self, query: &str) -> Result<Vec<Vec<String>>, InspectError> {
-        let gone = |error: std::io::Error| InspectError::Refused(format!("the client program ended: {error}"));
-        writeln!(self.input, "{query};\nselect '{END}';").and_then(|()| self.input.flush()).map_err(gone)?;
-        let mut rows = Vec::new();
-        loop {
-            let mut line = Vec::new();
-            if self.output.read_until(b'\n', &mut line).map_err(gone)? == 0 {
-                let text = "the client program could not ask the server (it says why above)";
-                return Err(InspectError::Refused(text.to_owned()));
-            }
-            let line = String::from_utf8_lossy(&line);
-            let line = line.trim_end_matches('\n');
-            if line == END {
-                return Ok(rows);
-            }
-            rows.push(line.split('\t').map(str::to_owned).collect());
-        }
-    }
+fn refused(error: client::ClientError) -> InspectError {
+    InspectError::Refused(error.to_string())
 }
 
 impl Source for MariaDb {
     fn sample(&mut self) -> Result<Vec<Doing>, InspectError> {
-        let query = self.query.clone();
-        self.ask(&query)?.iter().map(|row| doing(row)).collect()
+        let rows = self.client.query(&self.query).map_err(refused)?;
+        let row = |row: Vec<Option<String>>| doing(&row.into_iter().map(Option::unwrap_or_default).collect::<Vec<_>>());
+        rows.into_iter().map(row).collect()
     }
 }
 
 /// States in which a thread works, although they have names (sql/mysqld.cc, the stages); anything else that is named is a
 /// wait or a stage worth seeing.
-const WORKING: [&str; 12] = [
+const WORKING: [&str; 13] = [
     "",
     "executing",
     "init",
@@ -116,6 +82,7 @@ const WORKING: [&str; 12] = [
     "Update",
     "Query end",
     "Starting",
+    "Writing to net",
     "NULL",
 ];
 
@@ -134,14 +101,6 @@ fn doing(row: &[String]) -> Result<Doing, InspectError> {
         (!WORKING.iter().any(|known| known.eq_ignore_ascii_case(state))).then(|| format!("state: {state}"))
     };
     Ok(Doing { session, event, query: query.clone(), blockers })
-}
-
-impl Drop for MariaDb {
-    fn drop(&mut self) {
-        // Our own child: it ends by itself when its input does, this only makes it sooner.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 #[cfg(test)]
