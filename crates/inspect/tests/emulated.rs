@@ -144,3 +144,25 @@ fn servers_are_measured_on_the_nodes_of_the_plan() {
     }
     assert!(output.contains("page: Best throughput by nodes, separate servers"), "{output}");
 }
+
+#[test]
+fn pages_move_between_all_nodes_and_memory_is_measured_under_load() {
+    if !wanted() {
+        return;
+    }
+    let output = in_machine("measure", &[]);
+    let measured = json(&output, "measure");
+    let values = |name: &str| -> Vec<f64> {
+        let rows = measured[name].as_array().expect("rows").iter();
+        rows.flat_map(|row| row["values"].as_array().expect("values"))
+            .map(|v| v["median"].as_f64().expect("ns"))
+            .collect()
+    };
+    // From each of four nodes to the three others; from each to all four.
+    assert_eq!(values("migration_bytes_per_second").len(), 12, "{output}");
+    assert!(values("migration_bytes_per_second").iter().all(|rate| *rate > 1e5), "{output}");
+    assert_eq!(values("latency_ns").len(), 16, "{output}");
+    let loaded = measured["loaded_latency_ns"].as_array().expect("rows");
+    assert_eq!(loaded.len(), 8, "a node's own memory and the farthest: {output}");
+    assert!(loaded.iter().all(|row| row["points"].as_array().is_some_and(|points| points.len() == 6)), "{output}");
+}

@@ -10,12 +10,13 @@ use serde_json::{Value, json};
 
 use super::size;
 use crate::InspectError;
-use crate::measure::{NOISY, Repeats, bandwidth, core_to_core, latency, migration};
+use crate::chart::{Chart, Series};
+use crate::measure::{Loaded, NOISY, Repeats, bandwidth, core_to_core, latency, loaded_latency, migration};
 use crate::svg::{self, Block, flow, stack};
 use crate::text::Table;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example: homenode measure --svg cores.svg\n\n\
+#[command(after_help = "Example: homenode measure --svg machine-times.svg\n\n\
     Takes a minute or so and keeps one or two CPUs busy. Memory is taken from every node that this process may use.")]
 pub struct Options {
     /// Memory for each measurement; several times the last cache
@@ -27,7 +28,7 @@ pub struct Options {
     /// CPUs in the core-to-core table at most (spread over nodes and caches)
     #[arg(long, value_name = "N", default_value_t = 16)]
     cores: usize,
-    /// Draw the core-to-core table as a heat map into an SVG file
+    /// Draw latencies, core to core, and latency under load into an SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Print JSON
@@ -49,8 +50,10 @@ pub(super) fn run(options: &Options) -> Result<(), InspectError> {
     let bandwidths = bandwidths(&topology, bytes, repeats)?;
     let cores = cores(&topology, options.cores, repeats)?;
     let moves = moves(&topology, bytes)?;
+    let loaded = loaded(&topology, bytes, repeats)?;
     if let Some(file) = &options.svg {
-        fs::write(file, heat_map(&cores)).map_err(|error| InspectError::io(file, error))?;
+        let picture = picture(&latencies, &cores, &loaded);
+        fs::write(file, picture).map_err(|error| InspectError::io(file, error))?;
     }
     let sections = [
         ("latency of a dependent load, ns", 1.0, &latencies),
@@ -72,6 +75,7 @@ pub(super) fn run(options: &Options) -> Result<(), InspectError> {
             json!({
                 "latency_ns": json(&latencies), "bandwidth_bytes_per_second": json(&bandwidths),
                 "core_to_core_ns": json(&cores), "migration_bytes_per_second": json(&moves),
+                "loaded_latency_ns": loaded.iter().map(loaded_json).collect::<Vec<_>>(),
             })
         );
         return Ok(());
@@ -79,6 +83,7 @@ pub(super) fn run(options: &Options) -> Result<(), InspectError> {
     for (title, scale, rows) in &sections {
         print!("{}", table(title, rows, *scale));
     }
+    print!("{}", loaded_table(&loaded));
     let all = sections.iter().flat_map(|(_, _, rows)| rows.iter()).flat_map(|row| &row.values);
     let (noisy, count) =
         all.fold((0, 0), |(noisy, count), (_, r)| (noisy + usize::from(r.spread() > NOISY), count + 1));
@@ -155,6 +160,56 @@ fn cores(topology: &Topology, most: usize, repeats: usize) -> Result<Vec<Row>, I
     Ok(rows)
 }
 
+/// Latency of one pair of nodes under growing load.
+struct UnderLoad {
+    what: String,
+    points: Vec<Loaded>,
+}
+
+/// Each node with CPUs to its own memory and to the memory that is farthest from it.
+fn loaded(topology: &Topology, bytes: usize, repeats: usize) -> Result<Vec<UnderLoad>, InspectError> {
+    let mut all = Vec::new();
+    let gives: Vec<usize> = topology.memory_nodes().iter().map(|node| node.id).collect();
+    for from in topology.nodes() {
+        let cpus = cpus_of(topology, from.id);
+        if cpus.is_empty() {
+            continue;
+        }
+        let near: Vec<usize> = topology.nearest(from.id).into_iter().filter(|node| gives.contains(node)).collect();
+        let mut targets: Vec<usize> = near.first().into_iter().chain(near.last()).copied().collect();
+        targets.dedup();
+        for to in targets {
+            let what = format!("CPUs of node {}, memory of node {to}", from.id);
+            all.push(UnderLoad { what, points: loaded_latency(topology, &cpus, to, bytes, repeats)? });
+        }
+    }
+    Ok(all)
+}
+
+fn loaded_json(row: &UnderLoad) -> Value {
+    let point = |point: &Loaded| {
+        let latency = &point.latency_ns;
+        json!({ "bytes_per_second": point.bytes_per_second, "median": latency.median(), "spread": latency.spread() })
+    };
+    json!({ "what": row.what, "points": row.points.iter().map(point).collect::<Vec<_>>() })
+}
+
+fn loaded_table(rows: &[UnderLoad]) -> String {
+    if rows.iter().all(|row| row.points.len() < 2) {
+        return "latency under load: no node has a second CPU to load its memory with\n\n".to_owned();
+    }
+    let mut table = Table::new(&["<latency under load", "others read, GB/s", "ns"]);
+    for row in rows {
+        for (index, point) in row.points.iter().enumerate() {
+            let what = if index == 0 { row.what.clone() } else { String::new() };
+            let latency = &point.latency_ns;
+            let ns = format!("{:.1} ±{:.0}%", latency.median(), latency.spread() * 50.0);
+            table.row([what, format!("{:.1}", point.bytes_per_second * 1e-9), ns]);
+        }
+    }
+    format!("{}\n", table.render())
+}
+
 fn moves(topology: &Topology, bytes: usize) -> Result<Vec<Row>, InspectError> {
     let nodes = topology.memory_nodes();
     let mut rows = Vec::new();
@@ -192,18 +247,45 @@ fn table(title: &str, rows: &[Row], scale: f64) -> String {
     format!("{}\n", table.render())
 }
 
-fn heat_map(rows: &[Row]) -> String {
+/// Everything that is better looked at: latencies and core to core as heat maps, latency under load as lines.
+fn picture(latencies: &[Row], cores: &[Row], loaded: &[UnderLoad]) -> String {
+    let mut blocks = vec![heat_map("latency of a dependent load, ns", latencies)];
+    if !cores.is_empty() {
+        blocks.push(heat_map("a line from core to core, ns (to CPU: median)", cores));
+    }
+    let most = loaded.iter().map(|row| row.points.len()).max().unwrap_or(0);
+    let series = loaded.iter().enumerate().map(|(index, row)| {
+        let point = |(at, point): (usize, &Loaded)| {
+            let ns = point.latency_ns.median();
+            let half = ns * point.latency_ns.spread() / 2.0;
+            (at, ns, ns - half, ns + half)
+        };
+        let points = row.points.iter().enumerate().map(point).collect();
+        Series { name: row.what.clone(), colour: index / 2, dashed: index % 2 == 1, points }
+    });
+    let chart = Chart {
+        title: "latency under load".to_owned(),
+        x: "reads by the other CPUs of the node, from none to all that they can".to_owned(),
+        categories: (0..most).map(|step| if step == 0 { "idle".to_owned() } else { step.to_string() }).collect(),
+        unit: "ns".to_owned(),
+        series: series.collect(),
+        logarithmic: false,
+    };
+    blocks.extend((most > 1).then(|| chart.draw()).flatten());
+    svg::document("How long memory and cores take to reach each other", &stack(&blocks, 22.0))
+}
+
+fn heat_map(title: &str, rows: &[Row]) -> Block {
     let medians = rows.iter().flat_map(|row| row.values.iter().map(|(_, r)| r.median()));
     let (least, most) = medians.fold((f64::MAX, f64::MIN), |(least, most), value| (least.min(value), most.max(value)));
     let cells = |row: &Row| {
         let name = Block::cell(190.0, 22.0, "#fff", "#fff", &row.what, "s");
         let values = row.values.iter().map(|(to, r)| {
             let heat = if most > least { (r.median() - least) / (most - least) * 0.8 } else { 0.0 };
-            Block::cell(64.0, 22.0, &svg::heat(heat), "#fff", &format!("{to}: {:.0}", r.median()), "s")
+            Block::cell(84.0, 22.0, &svg::heat(heat), "#fff", &format!("{to}: {:.0}", r.median()), "s")
         });
         flow(&std::iter::once(name).chain(values).collect::<Vec<_>>(), f64::MAX, 1.0)
     };
-    let title = "a line from core to core, ns (to CPU: median)";
     let rows: Vec<Block> = std::iter::once(Block::line(title, "h")).chain(rows.iter().map(cells)).collect();
-    svg::document(title, &stack(&rows, 2.0))
+    stack(&rows, 2.0)
 }

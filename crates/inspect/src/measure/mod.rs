@@ -1,11 +1,12 @@
-//! How long do memory and cores take to reach each other? Latency by pair of nodes, bandwidth by policy, core to core, migration.
+//! How long do memory and cores take to reach each other? Latency by pair of nodes, idle and under load, bandwidth by policy, core
+//! to core, migration.
 //!
 //! Everything is repeated; the median is shown with its spread, and a machine that is too busy to say is said to be. Distances
 //! of the firmware are no times: only this measures them.
 
 mod run;
 
-pub use run::{bandwidth, core_to_core, latency, migration};
+pub use run::{Loaded, bandwidth, core_to_core, latency, loaded_latency, migration};
 
 /// Repeats of one measurement.
 #[derive(Clone, Debug, PartialEq)]

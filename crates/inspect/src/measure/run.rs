@@ -1,7 +1,7 @@
 //! The measurements themselves.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use homenode_memory::foreign::run_on;
@@ -85,6 +85,75 @@ pub fn latency(
         times
     })?;
     Repeats::new(times).ok_or_else(|| InspectError::Refused("no repeats".to_owned()))
+}
+
+/// How long the other CPUs pause between two bursts of reads, in turns of a spin loop: from a trickle to all that they can.
+const PAUSES: [u32; 5] = [16_384, 4096, 1024, 256, 0];
+/// Bytes that they read in a burst.
+const BURST_WORDS: usize = 1024;
+
+/// A latency under load.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What the other CPUs read meanwhile, in bytes a second; 0 for the idle machine.
+    pub bytes_per_second: f64,
+    /// Nanoseconds of a dependent load.
+    pub latency_ns: Repeats,
+}
+
+/// Nanoseconds of a dependent load from the first CPU to a node's memory while the other CPUs read from it too: first none, then
+/// more and more. With one CPU there is nobody to load the memory, and only the first point.
+///
+/// # Errors
+/// As [`latency`].
+pub fn loaded_latency(
+    topology: &Topology,
+    cpus: &[usize],
+    node: usize,
+    bytes: usize,
+    repeats: usize,
+) -> Result<Vec<Loaded>, InspectError> {
+    let idle = latency(topology, cpus, node, bytes, repeats)?;
+    let mut points = vec![Loaded { bytes_per_second: 0.0, latency_ns: idle }];
+    let others = &cpus[1..];
+    if others.is_empty() {
+        return Ok(points);
+    }
+    let read = filled(bytes, &Policy::Bind(vec![node]), topology)?;
+    for pause in PAUSES {
+        let (stop, sum) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (latency_ns, seconds) = std::thread::scope(|scope| {
+            let share = read.as_slice().len() / others.len();
+            for (cpu, part) in others.iter().zip(read.as_slice().chunks(share.max(1))) {
+                let (stop, sum) = (&stop, &sum);
+                scope.spawn(move || bound(&[*cpu], || sum.fetch_add(stream(part, pause, stop), Relaxed)));
+            }
+            let begun = Instant::now();
+            let latency_ns = latency(topology, cpus, node, bytes, repeats);
+            stop.store(true, Relaxed);
+            (latency_ns, begun.elapsed().as_secs_f64())
+        });
+        points.push(Loaded { bytes_per_second: sum.load(Relaxed) as f64 / seconds, latency_ns: latency_ns? });
+    }
+    Ok(points)
+}
+
+/// Reads in bursts until it is stopped; returns how many bytes.
+fn stream(words: &[AtomicU64], pause: u32, stop: &AtomicBool) -> u64 {
+    let mut bursts = 0;
+    let mut sum = 0u64;
+    while !stop.load(Relaxed) {
+        for burst in words.chunks(BURST_WORDS) {
+            sum = burst.iter().fold(sum, |sum, word| sum.wrapping_add(word.load(Relaxed)));
+            bursts += burst.len() as u64 * 8;
+            (0..pause).for_each(|_| std::hint::spin_loop());
+            if stop.load(Relaxed) {
+                break;
+            }
+        }
+    }
+    std::hint::black_box(sum);
+    bursts
 }
 
 /// Bytes a second that one thread on the CPUs writes, or reads, to memory of a policy.
@@ -197,6 +266,9 @@ mod tests {
         let node = topology.memory_nodes()[0].id;
         assert!(latency(&topology, &cpus, node, 4 << 20, 2).unwrap().median() > 0.1);
         assert!(bandwidth(&topology, &cpus, &Policy::Local, 4 << 20, true, 2).unwrap().median() > 1e6);
+        let loaded = loaded_latency(&topology, &cpus, node, 4 << 20, 1).unwrap();
+        assert_eq!(loaded.len(), if cpus.len() > 1 { 1 + PAUSES.len() } else { 1 });
+        assert!(loaded.iter().skip(1).all(|point| point.bytes_per_second > 0.0), "{loaded:?}");
         if cpus.len() > 1 {
             assert!(core_to_core(&topology, (cpus[0], cpus[1]), node, 1).unwrap().median() > 1.0);
         }
