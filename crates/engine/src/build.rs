@@ -5,6 +5,7 @@
 
 use crate::catalog::{IndexDefinition, Object, Table, TableDefinition};
 use crate::error::{Error, Result, SqlState, Storage};
+use crate::overflow::is_too_large;
 use crate::read::KeyRange;
 use crate::session::Session;
 use homenode_pool::PageNo;
@@ -111,7 +112,8 @@ impl Session {
         // As long as the rows come in the new order they go straight into the new tree.
         let mut in_order = 0u64;
         let mut read = 0u64;
-        while let Some((_, row)) = scan.next(self)? {
+        while let Some((_, stored)) = scan.next_stored(self)? {
+            let row = &*self.whole_row(table, stored)?;
             entry_key.clear();
             for &column in &definition.primary_key.as_ref().expect("a new order has a key").columns {
                 let value = fresh.layout.column(row, column);
@@ -128,12 +130,13 @@ impl Session {
                 key::encode_column(value, fresh.columns[column].ty.ty, &mut entry_key);
             }
             read += 1;
-            if out_of_order.entries.is_empty() && (in_order == 0 || last < entry_key) {
-                loader.push(&entry_key, header, row).sql()?;
+            let fits = !is_too_large(entry_key.len(), stored);
+            if fits && out_of_order.entries.is_empty() && (in_order == 0 || last < entry_key) {
+                loader.push(&entry_key, header, stored).sql()?;
                 std::mem::swap(&mut last, &mut entry_key);
                 in_order += 1;
             } else {
-                out_of_order.push(&entry_key, row);
+                out_of_order.push(&entry_key, &[]);
             }
         }
         let root = if out_of_order.entries.is_empty() {
@@ -165,10 +168,10 @@ impl Session {
         sorter.entries.reserve(rows);
         let mut entry_key = Vec::new();
         let mut scan = self.scan(table, &KeyRange::all(), false)?;
-        while let Some((_, row)) = scan.next(self)? {
+        while let Some((_, stored)) = scan.next_stored(self)? {
             entry_key.clear();
-            fresh.encode_key(row, &mut entry_key);
-            sorter.push(&entry_key, row);
+            fresh.encode_key(&self.whole_row(table, stored)?, &mut entry_key);
+            sorter.push(&entry_key, stored);
         }
         sorter.sort();
         let mut loader = self.bulk_loader(fresh.oid);
@@ -177,7 +180,13 @@ impl Session {
             if at > 0 && sorter.key(sorter.entries[at - 1]) == sorter.key(entry) {
                 return Err(not_unique(name));
             }
-            loader.push(sorter.key(entry), header, sorter.value(entry)).sql()?;
+            let (key, stored) = (sorter.key(entry), sorter.value(entry));
+            if is_too_large(key.len(), stored) {
+                // It fitted under the key that it had.
+                loader.push(key, header, &self.split_new_row(table, key, stored)?).sql()?;
+            } else {
+                loader.push(key, header, stored).sql()?;
+            }
         }
         self.finish_bulk(loader, fresh.oid)
     }
@@ -233,6 +242,9 @@ impl Copy {
             return session.insert_encoded(&self.table, &self.row);
         }
         let header = session.bulk_header()?;
+        if is_too_large(self.key.len(), &self.row) {
+            self.row = session.split_new_row(&self.table, &self.key, &self.row)?;
+        }
         loader.push(&self.key, header, &self.row).sql()?;
         std::mem::swap(&mut self.last_key, &mut self.key);
         Ok(())

@@ -90,6 +90,8 @@ pub struct TableDefinition {
     pub indexes: Vec<IndexDefinition>,
     /// Root page of its tree.
     pub root: PageNo,
+    /// Root page of the tree with the long values of its rows; 0 if no row can need it.
+    pub overflow: PageNo,
 }
 
 /// A secondary index, ready for use.
@@ -115,6 +117,9 @@ pub struct Table {
     /// Its secondary indexes, in the order of the definition.
     pub indexes: Vec<Arc<Index>>,
     pub(crate) tree: Tree,
+    /// Where the long values of its rows are.
+    pub(crate) overflow_tree: Option<Tree>,
+    pub(crate) value_ids: Arc<RowIds>,
     pub(crate) lock: Arc<TableLock>,
     /// The lock's version when this definition was made.
     pub(crate) version: u64,
@@ -128,6 +133,20 @@ impl std::ops::Deref for Table {
     }
 }
 
+impl TableDefinition {
+    /// How its rows are laid out.
+    pub(crate) fn layout(&self) -> RowLayout {
+        let types: Vec<_> = self.columns.iter().map(|column| column.ty).collect();
+        RowLayout::new(&types)
+    }
+
+    /// Roots of all its trees.
+    pub(crate) fn roots(&self) -> impl Iterator<Item = PageNo> {
+        let own = [self.root, self.overflow].into_iter().filter(|&root| root != 0);
+        own.chain(self.indexes.iter().map(|index| index.root))
+    }
+}
+
 impl Table {
     /// The same table in another place of memory: a lane's own, so that keeping it alive writes no line of other lanes.
     pub(crate) fn copy(&self) -> Table {
@@ -138,6 +157,8 @@ impl Table {
             layout: self.layout.clone(),
             indexes: self.indexes.iter().map(index).collect(),
             tree: self.tree.clone(),
+            overflow_tree: self.overflow_tree.clone(),
+            value_ids: self.value_ids.clone(),
             lock: self.lock.clone(),
             version: self.version,
             row_ids: self.row_ids.clone(),
@@ -278,6 +299,7 @@ fn encode_table(table: &TableDefinition, out: &mut Encoder) {
         out.u64(index.root);
         out.u64(index.valid_from);
     });
+    out.u64(table.overflow);
 }
 
 fn decode_table(from: &mut Decoder<'_>) -> Option<TableDefinition> {
@@ -312,10 +334,11 @@ fn decode_table(from: &mut Decoder<'_>) -> Option<TableDefinition> {
             valid_from,
         })
     })?;
+    let overflow = from.u64()?;
     let known = |places: &[usize]| places.iter().all(|&column| column < columns.len());
     let sound =
         primary_key.as_ref().is_none_or(|key| known(&key.columns)) && indexes.iter().all(|index| known(&index.columns));
-    sound.then_some(TableDefinition { oid, schema, name, columns, primary_key, indexes, root })
+    sound.then_some(TableDefinition { oid, schema, name, columns, primary_key, indexes, root, overflow })
 }
 
 fn encode_sequence(sequence: &SequenceDefinition, out: &mut Encoder) {

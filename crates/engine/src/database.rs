@@ -191,15 +191,16 @@ impl Inner {
     pub(crate) fn table(&self, definition: TableDefinition) -> Arc<Table> {
         let lock = self.catalog.table_lock(definition.oid);
         let tree = |id, root| Tree::open(self.pool.clone(), self.log.clone(), id, root);
-        let types: Vec<_> = definition.columns.iter().map(|column| column.ty).collect();
         let indexes = definition
             .indexes
             .iter()
             .map(|index| Arc::new(Index { definition: index.clone(), tree: tree(index.oid, index.root) }));
         Arc::new(Table {
-            layout: homenode_types::RowLayout::new(&types),
+            layout: definition.layout(),
             indexes: indexes.collect(),
             tree: tree(definition.oid, definition.root),
+            overflow_tree: (definition.overflow != 0).then(|| tree(definition.oid, definition.overflow)),
+            value_ids: Arc::new(RowIds::new(self.lanes.len())),
             version: lock.version(),
             lock,
             row_ids: Arc::new(RowIds::new(self.lanes.len())),

@@ -7,6 +7,7 @@
 use crate::catalog::*;
 use crate::database::Inner;
 use crate::error::{Error, Result, SqlState, Storage};
+use crate::overflow;
 use crate::read::KeyRange;
 use crate::record::KIND_FREE;
 use crate::sequence::{self, SequenceState};
@@ -184,7 +185,7 @@ impl PendingChanges {
         self.touched
             .iter()
             .filter_map(|&oid| self.definitions.table_by_oid(oid))
-            .any(|table| table.root == root || table.indexes.iter().any(|index| index.root == root))
+            .any(|table| table.roots().any(|own| own == root))
     }
 
     /// Gives back what is not needed any more and lets the locks go.
@@ -265,10 +266,9 @@ pub(crate) fn load_catalog(db: &Arc<Inner>) -> Result<()> {
         db.catalog.note_oid(oid);
         match Object::decode(&bytes)? {
             Object::Table(mut table) => {
-                live_trees.insert(table.root);
+                live_trees.extend(table.roots());
                 for index in &mut table.indexes {
                     db.catalog.note_oid(index.oid);
-                    live_trees.insert(index.root);
                     // No snapshot is older than the start.
                     index.valid_from = 0;
                 }
@@ -353,10 +353,10 @@ impl Session {
         self.txn.pending.as_ref().is_some_and(|pending| pending.created.iter().any(|tree| tree.0 == root))
     }
 
-    /// Notes that a tree is not needed once this transaction has committed.
+    /// Notes that a tree (0: none) is not needed once this transaction has committed.
     pub(crate) fn drop_tree(&mut self, root: PageNo, oid: u32) -> Result<()> {
         let pending = self.pending()?;
-        if !pending.created.iter().any(|tree| tree.0 == root) {
+        if root != 0 && !pending.created.iter().any(|tree| tree.0 == root) {
             pending.dropped.push((root, oid));
         }
         Ok(())
@@ -419,6 +419,7 @@ impl Session {
             primary_key: None,
             indexes: Vec::new(),
             root,
+            overflow: 0,
         };
         for (at, column) in spec.columns.into_iter().enumerate() {
             table.columns.push(self.create_column(&table, at, column)?);
@@ -444,11 +445,20 @@ impl Session {
                 valid_from: 0,
             });
         }
+        self.give_overflow_tree(&mut table)?;
         let lock = self.db.catalog.table_lock(oid);
         lock.take_exclusive(&self.db.txns, oid, self.slot, None).sql()?;
         self.pending()?.locks.push(lock);
         self.put_object(Object::Table(table))?;
         Ok(self.definitions().table_by_oid(oid).expect("just created").clone())
+    }
+
+    /// Gives a table whose rows may need one a tree for their long values.
+    fn give_overflow_tree(&mut self, table: &mut TableDefinition) -> Result<()> {
+        if table.overflow == 0 && overflow::is_wanted(&table.layout()) {
+            table.overflow = self.new_tree(table.oid)?;
+        }
+        Ok(())
     }
 
     fn constraint_name(
@@ -593,6 +603,7 @@ impl Session {
             self.drop_tree(index.root, index.oid)?;
         }
         self.drop_tree(table.root, table.oid)?;
+        self.drop_tree(table.overflow, table.oid)?;
         self.remove_object(table.oid)?;
         for oid in table.columns.iter().filter_map(|column| column.sequence) {
             self.remove_sequence(oid)?;
@@ -610,6 +621,9 @@ impl Session {
             let mut definition = table.definition.clone();
             self.drop_tree(definition.root, definition.oid)?;
             definition.root = self.new_tree(definition.oid)?;
+            self.drop_tree(definition.overflow, definition.oid)?;
+            definition.overflow = 0;
+            self.give_overflow_tree(&mut definition)?;
             for index in &mut definition.indexes {
                 self.drop_tree(index.root, index.oid)?;
                 index.root = self.new_tree(index.oid)?;
@@ -706,6 +720,7 @@ impl Session {
         let mut definition = table.definition.clone();
         let column = self.create_column(&definition, definition.columns.len(), spec)?;
         definition.columns.push(column);
+        self.give_overflow_tree(&mut definition)?;
         self.put_object(Object::Table(definition))?;
         Ok(has_rows)
     }

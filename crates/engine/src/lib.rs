@@ -13,6 +13,7 @@ mod ddl;
 mod error;
 mod housekeeping;
 mod info;
+mod overflow;
 mod placement;
 #[cfg(homenode_lab)]
 pub mod planted;

@@ -6,6 +6,7 @@
 use crate::catalog::{Index, Table};
 use crate::database::Inner;
 use crate::error::{Error, Result, SqlState, Storage};
+use crate::overflow;
 use crate::session::{Isolation, Session};
 use crate::stats::Counter;
 use crate::undo::{self, UndoKind};
@@ -13,6 +14,7 @@ use homenode_platform::task;
 use homenode_pool::PageNo;
 use homenode_tree::{Cursor, Direction, Header, LeafView, Tree};
 use homenode_txn::{Seen, TxnId, is_tombstone};
+use homenode_types::{RowLayout, is_split};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -171,6 +173,8 @@ pub struct Scan {
     walk: Walk,
     snapshot: u64,
     older: Vec<u8>,
+    /// A row that was not all in its leaf, whole.
+    large: Vec<u8>,
 }
 
 impl Scan {
@@ -181,7 +185,10 @@ impl Scan {
     #[inline(always)]
     pub fn next_row(&mut self, session: &mut Session) -> Result<Option<&[u8]>> {
         match self.walk.next_settled() {
-            Some(slot) => Ok(Some(self.walk.cursor.leaf().value(slot))),
+            Some(slot) if !is_split(self.walk.cursor.leaf().value(slot)) => {
+                Ok(Some(self.walk.cursor.leaf().value(slot)))
+            }
+            Some(slot) => self.whole(session, &Visible::Leaf(slot)).map(Some),
             None => self.next_visible_row(session),
         }
     }
@@ -189,10 +196,11 @@ impl Scan {
     #[inline(never)]
     fn next_visible_row(&mut self, session: &mut Session) -> Result<Option<&[u8]>> {
         let place = self.walk.next_visible(session, &self.table.tree, self.snapshot, &mut self.older)?;
-        Ok(place.map(|place| match place {
-            Visible::Leaf(slot) => self.walk.cursor.leaf().value(slot),
-            Visible::Older(_) => &self.older[..],
-        }))
+        let Some(place) = place else { return Ok(None) };
+        if is_split(self.stored(&place)) {
+            return self.whole(session, &place).map(Some);
+        }
+        Ok(Some(self.stored(&place)))
     }
 
     /// The next row: its key and its bytes.
@@ -200,13 +208,41 @@ impl Scan {
     /// # Errors
     /// Those of reading pages.
     pub fn next(&mut self, session: &mut Session) -> Result<Option<(&[u8], &[u8])>> {
+        let Some(place) = self.next_place(session)? else { return Ok(None) };
+        if is_split(self.stored(&place)) {
+            self.whole(session, &place)?;
+            return Ok(Some((&self.walk.key, &self.large)));
+        }
+        Ok(Some((&self.walk.key, self.stored(&place))))
+    }
+
+    /// As [`Scan::next`], with the row as it is stored.
+    pub(crate) fn next_stored(&mut self, session: &mut Session) -> Result<Option<(&[u8], &[u8])>> {
+        let Some(place) = self.next_place(session)? else { return Ok(None) };
+        Ok(Some((&self.walk.key, self.stored(&place))))
+    }
+
+    fn next_place(&mut self, session: &mut Session) -> Result<Option<Visible>> {
         let place = self.walk.next_visible(session, &self.table.tree, self.snapshot, &mut self.older)?;
-        let Some(place) = place else { return Ok(None) };
-        let leaf = self.walk.cursor.leaf();
-        let (Visible::Leaf(slot) | Visible::Older(slot)) = place;
-        leaf.key(slot, &mut self.walk.key);
-        let row = if let Visible::Leaf(_) = place { leaf.value(slot) } else { &self.older[..] };
-        Ok(Some((&self.walk.key, row)))
+        if let Some(Visible::Leaf(slot) | Visible::Older(slot)) = place {
+            self.walk.cursor.leaf().key(slot, &mut self.walk.key);
+        }
+        Ok(place)
+    }
+
+    fn stored(&self, place: &Visible) -> &[u8] {
+        match place {
+            Visible::Leaf(slot) => self.walk.cursor.leaf().value(*slot),
+            Visible::Older(_) => &self.older,
+        }
+    }
+
+    /// A split row, whole.
+    #[cold]
+    #[inline(never)]
+    fn whole(&mut self, session: &Session, place: &Visible) -> Result<&[u8]> {
+        self.large = session.whole_row(&self.table, self.stored(place))?.into_owned();
+        Ok(&self.large)
     }
 }
 
@@ -238,6 +274,9 @@ impl IndexScan {
                 }
             }
             if session.read_version(&self.table.tree, &self.row_key, self.snapshot, &mut self.row)? {
+                if is_split(&self.row) {
+                    session.make_whole(&self.table, &mut self.row)?;
+                }
                 return Ok(Some((&self.row_key, &self.row)));
             }
         }
@@ -254,7 +293,15 @@ impl Session {
         let snapshot = self.snapshot();
         self.note_read(&table.tree, key, Some(key));
         self.count_fetch();
-        self.read_version(&table.tree, key, snapshot, out)
+        self.read_whole(table, key, snapshot, out)
+    }
+
+    fn read_whole(&mut self, table: &Table, key: &[u8], snapshot: u64, out: &mut Vec<u8>) -> Result<bool> {
+        let found = self.read_version(&table.tree, key, snapshot, out)?;
+        if found && is_split(out) {
+            self.make_whole(table, out)?;
+        }
+        Ok(found)
     }
 
     /// As [`Session::get`], for a READ COMMITTED statement that reads this one row and nothing else: it needs no snapshot, since
@@ -268,7 +315,13 @@ impl Session {
         }
         self.use_table(table)?;
         self.count_fetch();
-        self.read_newest(&table.tree, key, out)
+        let found = self.read_newest(&table.tree, key, out)?;
+        if found && is_split(out) {
+            // Without a snapshot its long values may go away before they are read.
+            let snapshot = self.snapshot();
+            return self.read_whole(table, key, snapshot, out);
+        }
+        Ok(found)
     }
 
     fn count_fetch(&self) {
@@ -284,7 +337,7 @@ impl Session {
         let snapshot = self.snapshot();
         self.note_range(&table.tree, range);
         let walk = Walk::new(self.spare_cursor(&table.tree), range, reverse);
-        Ok(Scan { walk, table: table.clone(), snapshot, older: Vec::new() })
+        Ok(Scan { walk, table: table.clone(), snapshot, older: Vec::new(), large: Vec::new() })
     }
 
     /// Takes back a scan's memory for the lane's next one. A scan that is just dropped frees it.
@@ -371,6 +424,8 @@ impl Session {
         let reader = Reader {
             db: self.db.clone(),
             tree: table.tree.clone(),
+            overflow_tree: table.overflow_tree.clone(),
+            layout: table.layout.clone(),
             me: self.txn.id,
             slot: self.slot,
             snapshot,
@@ -499,6 +554,8 @@ impl ParallelScan {
 pub struct Reader {
     db: Arc<Inner>,
     tree: Tree,
+    overflow_tree: Option<Tree>,
+    layout: RowLayout,
     me: TxnId,
     slot: usize,
     snapshot: u64,
@@ -544,9 +601,16 @@ impl Reader {
             if reached == Reached::Enough {
                 return Ok(());
             }
-            // These may have to be followed into undo pages, which is no business to have under a latch.
+            // These may have to be followed into other pages, which is no business to have under a latch.
             for (header, mut row) in unsettled.drain(..) {
-                if self.resolve(header, &mut row)? && !each(&row)? {
+                if !self.resolve(header, &mut row)? {
+                    continue;
+                }
+                if is_split(&row) {
+                    let whole = overflow::joined(self.overflow_tree.as_ref(), &self.layout, &row)?;
+                    row = whole.ok_or_else(|| Error::internal("a long value that a snapshot needs is gone"))?;
+                }
+                if !each(&row)? {
                     return Ok(());
                 }
             }
@@ -557,7 +621,7 @@ impl Reader {
         }
     }
 
-    /// The settled rows of one leaf go to `each`, the others into `unsettled`.
+    /// The settled rows of one leaf that are all there go to `each`, the others into `unsettled`.
     #[inline]
     fn visit(
         &self,
@@ -579,9 +643,10 @@ impl Reader {
                 }
             }
             let header = leaf.header(slot);
-            if !self.is_settled(header.writer) {
-                unsettled.push((header, leaf.value(slot).to_vec()));
-            } else if !is_tombstone(header.writer) && !each(leaf.value(slot))? {
+            let row = leaf.value(slot);
+            if !self.is_settled(header.writer) || is_split(row) {
+                unsettled.push((header, row.to_vec()));
+            } else if !is_tombstone(header.writer) && !each(row)? {
                 return Ok(Reached::Enough);
             }
         }

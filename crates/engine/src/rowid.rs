@@ -1,4 +1,5 @@
-//! Which hidden number does a row without a primary key get? Per lane a region of numbers, so that lanes append to pages of their own.
+//! Which hidden number does a row without a primary key get, or a value beside its row? Per lane a region of numbers, so that
+//! lanes append to pages of their own.
 
 use crate::error::{Result, Storage};
 use homenode_platform::CachePadded;
@@ -7,10 +8,10 @@ use homenode_tree::{Direction, Tree};
 use std::ops::Bound;
 use std::sync::OnceLock;
 
-/// Rows that one lane can add to one table.
+/// Numbers that one lane can give out for one tree.
 const LANE_BITS: u32 = 48;
 
-/// The row numbers of one table.
+/// The numbers of one tree's keys, which begin with them.
 pub struct RowIds {
     lanes: usize,
     next: OnceLock<Box<[CachePadded<AtomicU64>]>>,
@@ -21,7 +22,7 @@ impl RowIds {
         RowIds { lanes, next: OnceLock::new() }
     }
 
-    /// Appends the key of a new row of `lane` to `out`.
+    /// Appends the number of a new row or value of `lane` to `out`.
     pub fn next(&self, tree: &Tree, lane: usize, out: &mut Vec<u8>) -> Result<()> {
         let counters = self.next.get_or_init(|| (0..self.lanes).map(|_| CachePadded(AtomicU64::new(0))).collect());
         let counter = &counters[lane].0;
@@ -46,15 +47,10 @@ impl RowIds {
         cursor.seek(Bound::Excluded(&end.to_be_bytes()), Direction::Backward);
         let mut key = Vec::new();
         while let Some(leaf) = cursor.next_leaf(tree).sql()? {
-            // The leaf comes whole: it may hold rows of the next lane too.
-            for slot in (0..leaf.count()).rev() {
-                key.clear();
+            if let Some(slot) = leaf.slots().next_back() {
                 leaf.key(slot, &mut key);
-                match key.as_slice().try_into().map(u64::from_be_bytes) {
-                    Ok(number) if number >= end => {}
-                    Ok(number) if number >= first => return Ok(Some(number)),
-                    _ => return Ok(None),
-                }
+                let number = key.first_chunk().map(|number| u64::from_be_bytes(*number));
+                return Ok(number.filter(|&number| number >= first));
             }
         }
         Ok(None)

@@ -417,7 +417,7 @@ impl Session {
         Ok(())
     }
 
-    fn undo_to(&mut self, stop: UndoPointer) -> Result<()> {
+    pub(crate) fn undo_to(&mut self, stop: UndoPointer) -> Result<()> {
         let mut bytes = Vec::new();
         while self.txn.last_undo != stop {
             assert_ne!(self.txn.last_undo, 0, "a savepoint lies on the transaction's own chain");

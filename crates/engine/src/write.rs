@@ -6,15 +6,16 @@
 
 use crate::catalog::{Index, Table, check_not_null, check_row_not_null};
 use crate::error::{Error, Result, SqlState, Storage};
+use crate::overflow::is_too_large;
 use crate::purge::is_dead;
 use crate::record::KIND_ROW;
 use crate::session::{Isolation, Session};
 use crate::stats::Counter;
 use crate::undo::{UndoKind, UndoRecord};
 use homenode_pool::PAGE_BYTES;
-use homenode_tree::{Diff, Header, LeafMut, MAX_ENTRY_BYTES, Tree, entry_bytes};
+use homenode_tree::{Diff, Header, LeafMut, MAX_ENTRY_BYTES, MAX_KEY_BYTES, Tree, entry_bytes};
 use homenode_txn::{State, TxnId, is_tombstone};
-use homenode_types::Value;
+use homenode_types::{Value, is_split};
 use std::sync::Arc;
 
 /// What to do about a row that another transaction has changed or locked and that has not ended yet.
@@ -85,7 +86,14 @@ impl Session {
             Some(_) => table.encode_key(row, key),
             None => table.row_ids.next(&table.tree, self.lane, key)?,
         }
-        if !self.put_new(&table.tree, key, row)? {
+        let split;
+        let stored = if is_too_large(key.len(), row) {
+            split = self.split_new_row(table, key, row)?;
+            &split[..]
+        } else {
+            row
+        };
+        if !self.put_new(&table.tree, key, stored)? {
             let constraint = table.primary_key.as_ref().map_or("", |primary_key| &primary_key.name);
             let columns = table.primary_key.as_ref().map_or(&[][..], |primary_key| &primary_key.columns);
             return Err(duplicate(table, constraint, columns, row));
@@ -100,7 +108,8 @@ impl Session {
         let mut index_key = std::mem::take(&mut self.buffers.index_key);
         index_key.clear();
         table.encode_index_key(index, row, row_key, &mut index_key);
-        let is_new = self.put_new(&index.tree, &index_key, row_key);
+        let is_new =
+            check_entry_size(&index_key, row_key).and_then(|()| self.put_new(&index.tree, &index_key, row_key));
         self.buffers.index_key = index_key;
         if is_new? { Ok(()) } else { Err(duplicate(table, &index.name, &index.columns, row)) }
     }
@@ -161,9 +170,8 @@ impl Session {
         })
     }
 
-    /// Puts a new entry under `key`; false when a live one stands there.
-    fn put_new(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<bool> {
-        check_entry_size(key, value)?;
+    /// Puts a new entry under `key`; false when a live one stands there. The caller knows that it is not too large.
+    pub(crate) fn put_new(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<bool> {
         let writer = self.writer()?;
         loop {
             self.db.log.reserve_ahead(CHANGE_LOG_BYTES).sql()?;
@@ -211,6 +219,7 @@ impl Session {
 
     /// Puts an entry under `key`, new or in place of the one that stands there.
     pub(crate) fn put_entry(&mut self, tree: &Tree, key: &[u8], value: &[u8]) -> Result<()> {
+        check_entry_size(key, value)?;
         let replaced = self.change_entry(tree, key, &mut |_, out| {
             out.extend_from_slice(value);
             Ok(Change::Update)
@@ -255,12 +264,18 @@ impl Session {
         let mut old_row = std::mem::take(&mut self.buffers.old_row);
         let mut new_row = std::mem::take(&mut self.buffers.row);
         let mut moved = false;
-        let result = self.change_entry(&table.tree, key, &mut |row, out| {
+        let result = self.change_entry_or(&table.tree, key, LockWait::Block, &mut |row, out| {
+            if is_split(row) {
+                return Ok(Change::Large);
+            }
             if !change(row, out)? {
                 return Ok(Change::None);
             }
             check_row_not_null(table, out)?;
             moved = key_changes(table, row, out);
+            if !moved && is_too_large(key.len(), out) {
+                return Ok(Change::Large);
+            }
             if moved || !table.indexes.is_empty() {
                 old_row.clear();
                 old_row.extend_from_slice(row);
@@ -270,8 +285,10 @@ impl Session {
             Ok(if moved { Change::Delete } else { Change::Update })
         });
         let result = match result {
-            Ok(true) => self.update_indexes(table, key, &old_row, &new_row, moved).map(|()| true),
-            other => other,
+            Ok(Changed::Done) => self.update_indexes(table, key, &old_row, &new_row, moved).map(|()| true),
+            Ok(Changed::Large) => return self.update_large(table, key, change),
+            Ok(Changed::Not | Changed::Busy) => Ok(false),
+            Err(error) => Err(error),
         };
         self.buffers.row = new_row;
         self.buffers.old_row = old_row;
@@ -281,11 +298,16 @@ impl Session {
         result
     }
 
-    fn update_indexes(&mut self, table: &Table, key: &[u8], old_row: &[u8], new_row: &[u8], moved: bool) -> Result<()> {
+    pub(crate) fn update_indexes(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        old_row: &[u8],
+        new_row: &[u8],
+        moved: bool,
+    ) -> Result<()> {
         if moved {
-            for index in &table.indexes {
-                self.delete_index_entry(table, index, old_row, key)?;
-            }
+            self.delete_index_entries(table, old_row, key)?;
             return self.insert_with_key(table, new_row, &mut Vec::new());
         }
         for index in &table.indexes {
@@ -313,7 +335,10 @@ impl Session {
         self.use_table(table)?;
         self.writer()?;
         let mut old_row = std::mem::take(&mut self.buffers.old_row);
-        let deleted = self.change_entry(&table.tree, key, &mut |row, _| {
+        let deleted = self.change_entry_or(&table.tree, key, LockWait::Block, &mut |row, _| {
+            if is_split(row) {
+                return Ok(Change::Large);
+            }
             if !matches(row)? {
                 return Ok(Change::None);
             }
@@ -324,15 +349,20 @@ impl Session {
             Ok(Change::Delete)
         });
         let result = match deleted {
-            Ok(true) => {
-                self.db.lanes[self.lane].stats.add(Counter::RowsDeleted, 1);
-                let mut indexes = table.indexes.iter();
-                indexes.try_for_each(|index| self.delete_index_entry(table, index, &old_row, key)).map(|()| true)
-            }
-            other => other,
+            Ok(Changed::Done) => self.delete_index_entries(table, &old_row, key).map(|()| true),
+            Ok(Changed::Large) => self.delete_large(table, key, matches),
+            Ok(Changed::Not | Changed::Busy) => Ok(false),
+            Err(error) => Err(error),
         };
         self.buffers.old_row = old_row;
+        if matches!(result, Ok(true)) {
+            self.db.lanes[self.lane].stats.add(Counter::RowsDeleted, 1);
+        }
         result
+    }
+
+    pub(crate) fn delete_index_entries(&mut self, table: &Table, row: &[u8], key: &[u8]) -> Result<()> {
+        table.indexes.iter().try_for_each(|index| self.delete_index_entry(table, index, row, key))
     }
 
     /// Locks the row under `key` against changes by others until the transaction ends, if `matches` says so of its newest
@@ -349,10 +379,19 @@ impl Session {
     ) -> Result<bool> {
         self.use_table(table)?;
         self.writer()?;
-        let mut decide = |row: &[u8], _: &mut Vec<u8>| Ok(if matches(row)? { Change::Lock } else { Change::None });
-        match self.change_entry_or(&table.tree, key, wait, &mut decide)? {
+        let mut decide = |row: &[u8], _: &mut Vec<u8>| {
+            if is_split(row) {
+                return Ok(Change::Large);
+            }
+            Ok(if matches(row)? { Change::Lock } else { Change::None })
+        };
+        let mut changed = self.change_entry_or(&table.tree, key, wait, &mut decide)?;
+        if changed == Changed::Large {
+            changed = self.lock_large(table, key, wait, matches)?;
+        }
+        match changed {
             Changed::Done => Ok(true),
-            Changed::Not => Ok(false),
+            Changed::Not | Changed::Large => Ok(false),
             Changed::Busy if wait == LockWait::Skip => Ok(false),
             Changed::Busy => Err(Error::new(
                 SqlState::LOCK_NOT_AVAILABLE,
@@ -362,12 +401,18 @@ impl Session {
     }
 
     /// Changes the live entry under `key` as `decide` says of its newest value (which writes a new value into its buffer).
-    fn change_entry(&mut self, tree: &Tree, key: &[u8], decide: &mut Decide<'_>) -> Result<bool> {
+    pub(crate) fn change_entry(&mut self, tree: &Tree, key: &[u8], decide: &mut Decide<'_>) -> Result<bool> {
         Ok(self.change_entry_or(tree, key, LockWait::Block, decide)? == Changed::Done)
     }
 
     /// As [`Session::change_entry`], without waiting for others unless `wait` says so.
-    fn change_entry_or(&mut self, tree: &Tree, key: &[u8], wait: LockWait, decide: &mut Decide<'_>) -> Result<Changed> {
+    pub(crate) fn change_entry_or(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        wait: LockWait,
+        decide: &mut Decide<'_>,
+    ) -> Result<Changed> {
         let mut new_value = std::mem::take(&mut self.buffers.value);
         let result = self.change_entry_with(tree, key, wait, decide, &mut new_value);
         self.buffers.value = new_value;
@@ -415,17 +460,17 @@ impl Session {
             let change = decide(leaf.value(slot), new_value)?;
             let (kind, word, value) = match change {
                 Change::None => return Ok(Changed::Not),
+                Change::Large => return Ok(Changed::Large),
                 Change::Lock => (UndoKind::Update, writer.writer(), None),
                 Change::Delete => (UndoKind::Delete, writer.tombstone(), None),
                 Change::Update => (UndoKind::Update, writer.writer(), Some(&new_value[..])),
             };
-            if let Some(value) = value {
-                check_entry_size(key, value)?;
-                if !leaf.fits_update(slot, value.len()) {
-                    drop(leaf);
-                    self.make_room(tree, key, value.len())?;
-                    continue;
-                }
+            if let Some(value) = value
+                && !leaf.fits_update(slot, value.len())
+            {
+                drop(leaf);
+                self.make_room(tree, key, value.len())?;
+                continue;
             }
             if self.replace(tree, leaf, slot, key, kind, word, value)? {
                 return Ok(Changed::Done);
@@ -541,20 +586,22 @@ pub type ChangeRow<'a> = dyn FnMut(&[u8], &mut Vec<Value>) -> Result<bool> + 'a;
 pub type ChangeEncoded<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<bool> + 'a;
 
 /// Says of an entry's newest value what is to become of it; a new value goes into the buffer.
-type Decide<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<Change> + 'a;
+pub(crate) type Decide<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<Change> + 'a;
 
 /// How an attempt to change an entry ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Changed {
+pub(crate) enum Changed {
     Done,
     /// It is not there, or was left as it is.
     Not,
     /// Another transaction has it.
     Busy,
+    /// Nothing was done: the row is not all in its leaf, or would not be.
+    Large,
 }
 
 /// What is to become of an entry.
-enum Change {
+pub(crate) enum Change {
     /// It stays as it is.
     None,
     /// It becomes this transaction's, unchanged.
@@ -563,9 +610,11 @@ enum Change {
     Update,
     /// It becomes a tombstone.
     Delete,
+    /// That takes more than this leaf: see `overflow`.
+    Large,
 }
 
-fn key_changes(table: &Table, old_row: &[u8], new_row: &[u8]) -> bool {
+pub(crate) fn key_changes(table: &Table, old_row: &[u8], new_row: &[u8]) -> bool {
     let Some(primary_key) = &table.primary_key else { return false };
     primary_key
         .columns
@@ -573,15 +622,19 @@ fn key_changes(table: &Table, old_row: &[u8], new_row: &[u8]) -> bool {
         .any(|&column| table.layout.column(old_row, column) != table.layout.column(new_row, column))
 }
 
+/// Checks that an entry of an index or of the catalog fits. (Rows that don't are split.)
 fn check_entry_size(key: &[u8], value: &[u8]) -> Result<()> {
     let bytes = entry_bytes(key.len(), value.len());
-    if bytes <= MAX_ENTRY_BYTES {
+    if bytes <= MAX_ENTRY_BYTES && key.len() <= MAX_KEY_BYTES {
         return Ok(());
     }
-    Err(Error::new(
-        SqlState::PROGRAM_LIMIT_EXCEEDED,
-        format!("row is too big: size {bytes}, maximum size {MAX_ENTRY_BYTES}"),
-    ))
+    Err(key_too_long(key.len()))
+}
+
+#[cold]
+pub(crate) fn key_too_long(bytes: usize) -> Error {
+    let message = format!("index row size {bytes} exceeds maximum {MAX_KEY_BYTES}");
+    Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message)
 }
 
 #[cold]

@@ -120,7 +120,9 @@ impl Writer {
     ) -> Result<(), postgres::Error> {
         let id = self.random.below(KEYS as usize) as i32 * WRITERS + self.number;
         let tag = self.random.below(50) as i32;
-        let body = format!("{}{}", self.seq, "x".repeat(self.random.below(900)));
+        // Now and then a row that its page has no room for.
+        let length = if self.random.below(20) == 0 { 40_000 } else { 900 };
+        let body = format!("{}{}", self.seq, "x".repeat(self.random.below(length)));
         let count = match (items.contains_key(&id), self.random.below(4)) {
             (true, 0) => {
                 items.remove(&id);

@@ -248,25 +248,67 @@ fn parameters_that_do_not_fit() {
     assert_untouched(&mut client);
 }
 
+/// A text of so many bytes, another one for each `turn`.
+fn long_text(length: usize, turn: usize) -> String {
+    (0..length).map(|n| char::from(b'a' + ((n + turn + n / 1000) % 26) as u8)).collect()
+}
+
 #[test]
-fn long_values_are_stored_whole_or_refused() {
+fn long_values_come_and_go_by_every_way() {
     let (server, mut client) = server();
-    for length in [100usize, 1000, 3000, 4000, 5000, 8000, 16_000, 100_000, 2_000_000] {
-        let body: String = (0..length).map(|n| char::from(b'a' + (n % 26) as u8)).collect();
-        let id = length as i32;
-        match client.execute("insert into item (id, body) values ($1, $2)", &[&id, &body]) {
-            Ok(_) => {
-                let row = client.query_one("select body, length(body) from item where id = $1", &[&id]).unwrap();
-                assert_eq!((row.get::<_, &str>(0), row.get::<_, i32>(1)), (body.as_str(), id));
-            }
-            Err(error) => {
-                assert_eq!(code(&error).code(), "54000", "{error:?}");
-                assert!(length > 3000, "{length} bytes are refused");
-                assert_eq!(one::<i64>(&mut client, &format!("select count(*) from item where id = {id}")), 0);
-            }
-        }
+    let lengths = [100usize, 3000, 4000, 4100, 5000, 16_000, 65_535, 65_536, 100_000, 2_000_000, 20_000_000];
+    for length in lengths {
+        let (id, body, bytes) = (length as i32, long_text(length, 0), long_text(length / 3, 5).into_bytes());
+        let text = "insert into item (id, body, bytes) values ($1, $2, $3) returning length(body)";
+        assert_eq!(client.query_one(text, &[&id, &body, &bytes]).unwrap().get::<_, i32>(0), id);
+        let row = client.query_one("select body, bytes, length(body) from item where id = $1", &[&id]).unwrap();
+        assert!(row.get::<_, &str>(0) == body && row.get::<_, &[u8]>(1) == bytes && row.get::<_, i32>(2) == id);
+        // A number beside it, the value itself, its end, and back to a short one.
+        assert_eq!(client.execute("update item set small = 1 where id = $1", &[&id]).unwrap(), 1);
+        assert_eq!(client.execute("update item set body = body || 'end' where id = $1", &[&id]).unwrap(), 1);
+        let row = client.query_one("select body, small from item where id = $1", &[&id]).unwrap();
+        assert!(row.get::<_, &str>(0) == format!("{body}end") && row.get::<_, i16>(1) == 1);
+        let mut transaction = client.transaction().unwrap();
+        transaction.execute("update item set body = 'short', bytes = null where id = $1", &[&id]).unwrap();
+        transaction.execute("delete from item where id = $1", &[&id]).unwrap();
+        transaction.rollback().unwrap();
     }
-    // Long keys too.
+    let total: i64 = lengths.iter().map(|length| *length as i64 + 3).sum();
+    assert_eq!(one::<i64>(&mut client, "select sum(length(body)) from item where id > 1"), total);
+    assert_eq!(one::<i64>(&mut client, "select count(*) from item where body like '%end' and small = 1"), 11);
+    // Out and in again by COPY: text and CSV, into a new table and into one with rows and an index.
+    let columns = "(id int, small smallint, big bigint, exact numeric(6, 2), letters char(3), words varchar(5), day date, \
+                   moment timestamp, truth boolean, bytes bytea, mark uuid, body text)";
+    client.batch_execute(&format!("create table again {columns}; create index again_small on again (small)")).unwrap();
+    for format in ["text", "csv"] {
+        let mut data = Vec::new();
+        let command = format!("copy item to stdout (format {format})");
+        std::io::Read::read_to_end(&mut client.copy_out(&command).unwrap(), &mut data).unwrap();
+        let mut transaction = client.transaction().unwrap();
+        transaction.batch_execute(&format!("create table fresh {columns}")).unwrap();
+        for table in ["again", "fresh"] {
+            let mut sink = transaction.copy_in(&format!("copy {table} from stdin (format {format})")).unwrap();
+            std::io::Write::write_all(&mut sink, &data).unwrap();
+            assert_eq!(sink.finish().unwrap(), 12);
+            let same = format!("select count(*) from item join {table} using (id, body) where {table}.small = 1");
+            assert_eq!(transaction.query_one(&same, &[]).unwrap().get::<_, i64>(0), 11);
+        }
+        transaction.rollback().unwrap();
+    }
+    let lines = client.simple_query("select id, body from item where id > 60000 order by length(body) desc").unwrap();
+    let widths = lines.iter().filter_map(|line| match line {
+        postgres::SimpleQueryMessage::Row(row) => Some(row.get(1).unwrap().len()),
+        _ => None,
+    });
+    assert!(widths.eq([20_000_003, 2_000_003, 100_003, 65_539, 65_538]));
+    assert_eq!(client.execute("delete from item where id > 1", &[]).unwrap(), 11);
+    assert_untouched(&mut client);
+    server.assert_alive();
+}
+
+#[test]
+fn long_keys_are_found_or_refused() {
+    let (server, mut client) = server();
     client.batch_execute("create table word (w text primary key)").unwrap();
     for length in [100usize, 1000, 2000, 3000, 10_000] {
         // What doesn't compress away: PostgreSQL measures keys after compression.

@@ -199,11 +199,6 @@ impl LeafCopy {
         self.slots.clone()
     }
 
-    /// Number of entries in the leaf, also those outside [`slots`](Self::slots), which are not copied.
-    pub fn count(&self) -> usize {
-        View(self.bytes()).count()
-    }
-
     /// The aligned word at `off`.
     #[inline(always)]
     fn word(&self, off: usize) -> u64 {

@@ -10,36 +10,37 @@
 
 use rust_decimal::Decimal;
 
-use crate::error::{Error, Result, SqlState};
+use crate::error::{Error, Result};
+use crate::large_row::COUNT_MASK;
 use crate::ty::{ColumnType, Type};
 use crate::value::{Interval, Value, ValueRef};
 
 /// Bytes of the column count in front of a row.
-const COUNT_BYTES: usize = 2;
+pub(crate) const COUNT_BYTES: usize = 2;
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
-    ty: Type,
+pub(crate) struct Slot {
+    pub ty: Type,
     /// Fixed width in bytes; 0 for a variable-width column.
-    width: u16,
+    pub width: u16,
     /// Offset among the fixed-width columns, or number among the variable-width ones.
-    place: u16,
+    pub place: u16,
 }
 
 /// Where everything of a row with a given number of columns starts.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
-    fixed_at: u32,
-    ends_at: u32,
-    bytes_at: u32,
+pub(crate) struct Shape {
+    pub fixed_at: u32,
+    pub ends_at: u32,
+    pub bytes_at: u32,
 }
 
 /// The layout of a table's rows.
 #[derive(Clone, Debug)]
 pub struct RowLayout {
-    slots: Vec<Slot>,
+    pub(crate) slots: Vec<Slot>,
     /// Indexed by the number of columns a row has.
-    shapes: Vec<Shape>,
+    pub(crate) shapes: Vec<Shape>,
 }
 
 impl RowLayout {
@@ -77,8 +78,9 @@ impl RowLayout {
     }
 
     /// Writes the row into `out`, which is cleared first. Fewer values than columns give a row of
-    /// only those columns. `54000` when the variable bytes do not fit 65535; `XX000` when a value
-    /// is not of its column's type.
+    /// only those columns. A row whose variable bytes do not fit 65535 takes the wide form of
+    /// `large_row`. `54000` beyond [`MAX_ROW_BYTES`](crate::MAX_ROW_BYTES); `XX000` when a value is
+    /// not of its column's type.
     pub fn encode(&self, values: &[Value], out: &mut Vec<u8>) -> Result<()> {
         self.encode_with(values.len(), |i| values[i].as_ref(), out)
     }
@@ -108,7 +110,9 @@ impl RowLayout {
                 append_variable(v, out)?;
             }
             if slot.width == 0 {
-                let end = u16::try_from(out.len() - shape.bytes_at as usize).map_err(|_| too_big(out.len()))?;
+                let Ok(end) = u16::try_from(out.len() - shape.bytes_at as usize) else {
+                    return self.encode_wide(count, &value, out);
+                };
                 let at = shape.ends_at as usize + 2 * slot.place as usize;
                 out[at..at + 2].copy_from_slice(&end.to_le_bytes());
             }
@@ -131,13 +135,16 @@ impl RowLayout {
         let count = self.slots.len();
         let (slot, shape) = (self.slots[i], self.shapes[count]);
         if stored_columns(row) != count || row.len() < shape.bytes_at as usize {
-            return Ok(false);
+            return self.set_wide(row, i, value);
         }
         let bit = 1 << (i % 8);
         let null_at = COUNT_BYTES + i / 8;
         row[null_at] = if value.is_null() { row[null_at] | bit } else { row[null_at] & !bit };
         if slot.width == 0 {
-            return self.set_variable(row, slot.place as usize, value).map(|()| true);
+            if !self.set_variable(row, slot.place as usize, value)? {
+                return self.set_wide(row, i, value);
+            }
+            return Ok(true);
         }
         let at = shape.fixed_at as usize + slot.place as usize;
         let bytes = &mut row[at..at + slot.width as usize];
@@ -149,8 +156,9 @@ impl RowLayout {
         Ok(true)
     }
 
-    /// Replaces the bytes of the `place`-th variable-width column, and moves the ends of those from it on.
-    fn set_variable(&self, row: &mut Vec<u8>, place: usize, value: ValueRef<'_>) -> Result<()> {
+    /// Replaces the bytes of the `place`-th variable-width column, and moves the ends of those from it on; false, with nothing
+    /// done, when they become too many for the row's form.
+    fn set_variable(&self, row: &mut Vec<u8>, place: usize, value: ValueRef<'_>) -> Result<bool> {
         let bytes = match value {
             ValueRef::Null => &[][..],
             ValueRef::Text(text) => text.as_bytes(),
@@ -162,15 +170,17 @@ impl RowLayout {
         let end_of = |row: &[u8], n: usize| end_offset(row, ends_at, n).unwrap_or(0).min(row.len() - bytes_at);
         let end = end_of(row, place);
         let start = place.checked_sub(1).map_or(0, |before| end_of(row, before)).min(end);
+        if row.len() - bytes_at + bytes.len() > usize::from(u16::MAX) {
+            return Ok(false);
+        }
         row.splice(bytes_at + start..bytes_at + end, bytes.iter().copied());
         for n in place..(bytes_at - ends_at) / 2 {
             let at = ends_at + 2 * n;
             let old = u16::from_le_bytes([row[at], row[at + 1]]) as usize;
-            let new = (old + bytes.len()).saturating_sub(end - start);
-            let new = u16::try_from(new).map_err(|_| too_big(row.len()))?;
+            let new = (old + bytes.len()).saturating_sub(end - start) as u16;
             row[at..at + 2].copy_from_slice(&new.to_le_bytes());
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Column `i` of a row. NULL for a column the row does not have.
@@ -183,7 +193,7 @@ impl RowLayout {
     #[inline]
     pub fn is_null(&self, row: &[u8], i: usize) -> bool {
         match row.get(COUNT_BYTES + i / 8) {
-            Some(bits) => i >= stored_columns(row) || bits & (1 << (i % 8)) != 0,
+            Some(bits) => i >= stored_columns(row) & COUNT_MASK || bits & (1 << (i % 8)) != 0,
             None => true,
         }
     }
@@ -236,7 +246,7 @@ impl RowLayout {
             return None;
         }
         let slot = self.slots.get(i)?;
-        let shape = self.shapes.get(stored_columns(row))?;
+        let Some(shape) = self.shapes.get(stored_columns(row)) else { return self.read_wide(row, i) };
         if slot.width > 0 {
             let at = shape.fixed_at as usize + slot.place as usize;
             return read_fixed(slot.ty, row.get(at..at + slot.width as usize)?);
@@ -249,9 +259,14 @@ impl RowLayout {
         let end = end_offset(row, ends_at, slot.place as usize)?;
         let bytes = row.get(shape.bytes_at as usize..)?;
         let end = end.min(bytes.len());
-        let bytes = &bytes[start.min(end)..end];
-        Some(if slot.ty == Type::Bytea { ValueRef::Bytea(bytes) } else { ValueRef::Text(valid_text(bytes)) })
+        Some(variable_value(slot.ty, &bytes[start.min(end)..end]))
     }
+}
+
+/// A value of a variable-width type.
+#[inline]
+pub(crate) fn variable_value(ty: Type, bytes: &[u8]) -> ValueRef<'_> {
+    if ty == Type::Bytea { ValueRef::Bytea(bytes) } else { ValueRef::Text(valid_text(bytes)) }
 }
 
 /// Where an integer column is in rows that have all columns of their table.
@@ -343,9 +358,9 @@ fn shape(count: usize, fixed_bytes: usize, variable: usize) -> Shape {
     Shape { fixed_at: fixed_at as u32, ends_at: ends_at as u32, bytes_at: (ends_at + 2 * variable) as u32 }
 }
 
-/// How many columns the row has, by its own account.
+/// How many columns the row has, by its own account; with the flags of its form (see `large_row`).
 #[inline]
-fn stored_columns(row: &[u8]) -> usize {
+pub(crate) fn stored_columns(row: &[u8]) -> usize {
     match row {
         [a, b, ..] => u16::from_le_bytes([*a, *b]) as usize,
         _ => 0,
@@ -353,7 +368,7 @@ fn stored_columns(row: &[u8]) -> usize {
 }
 
 #[inline]
-fn end_offset(row: &[u8], ends_at: usize, n: usize) -> Option<usize> {
+pub(crate) fn end_offset(row: &[u8], ends_at: usize, n: usize) -> Option<usize> {
     let bytes = row.get(ends_at + 2 * n..ends_at + 2 * n + 2)?;
     Some(u16::from_le_bytes([bytes[0], bytes[1]]) as usize)
 }
@@ -381,16 +396,11 @@ fn fixed_width(ty: Type) -> usize {
 }
 
 #[cold]
-fn too_big(bytes: usize) -> Error {
-    Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, format!("row is too big: size {bytes}, maximum size 65535"))
-}
-
-#[cold]
 fn mismatch(ty: Type, v: ValueRef<'_>) -> Error {
     Error::internal(format!("value {v:?} in a column of type {ty}"))
 }
 
-fn append_variable(v: ValueRef<'_>, out: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn append_variable(v: ValueRef<'_>, out: &mut Vec<u8>) -> Result<()> {
     match v {
         ValueRef::Text(s) => out.extend_from_slice(s.as_bytes()),
         ValueRef::Bytea(b) => out.extend_from_slice(b),
@@ -399,7 +409,7 @@ fn append_variable(v: ValueRef<'_>, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-fn write_fixed(ty: Type, v: ValueRef<'_>, at: &mut [u8]) -> Result<()> {
+pub(crate) fn write_fixed(ty: Type, v: ValueRef<'_>, at: &mut [u8]) -> Result<()> {
     let bad = || mismatch(ty, v);
     // Integers may come in any width that fits; everything else must be exact.
     let int = || v.as_i64().ok_or_else(bad);
@@ -433,7 +443,7 @@ fn put(at: &mut [u8], bytes: &[u8]) {
 }
 
 #[inline]
-fn read_fixed<'a>(ty: Type, bytes: &[u8]) -> Option<ValueRef<'a>> {
+pub(crate) fn read_fixed<'a>(ty: Type, bytes: &[u8]) -> Option<ValueRef<'a>> {
     Some(match ty {
         Type::Int4 => ValueRef::Int4(i32::from_le_bytes(bytes.try_into().ok()?)),
         Type::Int8 => ValueRef::Int8(i64::from_le_bytes(bytes.try_into().ok()?)),

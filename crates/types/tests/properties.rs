@@ -5,7 +5,8 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
 
 use homenode_types::{
-    ColumnType, Decimal, Interval, RowLayout, TYPES, Type, Value, ValueRef, compare, compare_bpchar, hash, key,
+    ColumnType, Decimal, Interval, RowLayout, TYPES, Type, Value, ValuePointer, ValueRef, compare, compare_bpchar,
+    hash, is_split, key, moved_row, moved_to,
 };
 use proptest::prelude::*;
 
@@ -230,6 +231,63 @@ proptest! {
             prop_assert!(layout.set_column(&mut found, i, values[i].as_ref()).unwrap());
         }
         prop_assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn long_values_go_elsewhere_and_come_back(
+        row in typed_row(),
+        long in prop::collection::vec((any::<prop::sample::Index>(), 0usize..90_000, any::<bool>()), 0..5),
+        target in 20usize..4000,
+    ) {
+        let mut row = row;
+        row.push((Type::Text, Value::Null));
+        row.push((Type::Bytea, Value::Null));
+        for (at, length, bytes) in long {
+            let at = at.index(row.len());
+            row[at] = if bytes { (Type::Bytea, Value::Bytea(vec![at as u8; length])) } else { (Type::Text, Value::Text("é".repeat(length / 2))) };
+        }
+        let types: Vec<ColumnType> = row.iter().map(|(ty, _)| (*ty).into()).collect();
+        let values: Vec<Value> = row.into_iter().map(|(_, value)| value).collect();
+        let layout = RowLayout::new(&types);
+        let (mut whole, mut split, mut joined, mut set) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        layout.encode(&values, &mut whole).unwrap();
+        for (i, want) in values.iter().enumerate() {
+            prop_assert!(same(&layout.column(&whole, i).to_owned(), want));
+            prop_assert_eq!(layout.is_null(&whole, i), want.is_null());
+        }
+        layout.encode_nulls(&mut set);
+        for (i, value) in values.iter().enumerate() {
+            prop_assert!(layout.set_column(&mut set, i, value.as_ref()).unwrap());
+        }
+        prop_assert_eq!(&set, &whole);
+        let mut elsewhere: Vec<Vec<u8>> = Vec::new();
+        let mut move_out = |place: usize, bytes: &[u8]| {
+            assert_eq!(layout.variable_bytes(&whole, place), Some(bytes));
+            elsewhere.push(bytes.to_vec());
+            Ok(ValuePointer { id: elsewhere.len() as u64 - 1, len: bytes.len() as u32 })
+        };
+        layout.split(&whole, target, &mut move_out, &mut split).unwrap();
+        prop_assert!(is_split(&split) && !is_split(&whole));
+        let fixed: usize = types.len() * 20 + 10;
+        prop_assert!(split.len() <= target.max(fixed + types.len() * 34), "{} bytes are left", split.len());
+        prop_assert_eq!(layout.pointers(&split).unwrap().len(), elsewhere.len());
+        let mut fetch = |pointer: ValuePointer, out: &mut Vec<u8>| {
+            out.extend_from_slice(&elsewhere[pointer.id as usize]);
+            Ok(true)
+        };
+        prop_assert!(layout.join(&split, &mut fetch, &mut joined).unwrap());
+        prop_assert_eq!(&joined, &whole);
+        let moved = moved_row(ValuePointer { id: 7, len: 9 });
+        prop_assert!(is_split(&moved) && moved_to(&split).is_none() && moved_to(&whole).is_none());
+        prop_assert_eq!(moved_to(&moved), Some(ValuePointer { id: 7, len: 9 }));
+        // Cut or changed, it is refused or read as something, without a panic.
+        for cut in [split.len() / 2, split.len().saturating_sub(1)] {
+            let _ = layout.join(&split[..cut], &mut |_, _| Ok(true), &mut joined);
+            let _ = layout.pointers(&split[..cut]);
+        }
+        for (i, _) in types.iter().enumerate() {
+            let _ = (layout.column(&split, i), layout.column(&whole[..whole.len() / 2], i), layout.column(&moved, i));
+        }
     }
 
     #[test]
