@@ -4,6 +4,7 @@
 //! the set that it has seen and looks at one read-mostly version to notice a newer one.
 
 use crate::bytes::{Decoder, Encoder};
+use crate::overflow::Overflow;
 use crate::rowid::RowIds;
 use homenode_pool::PageNo;
 use homenode_tree::Tree;
@@ -117,9 +118,8 @@ pub struct Table {
     /// Its secondary indexes, in the order of the definition.
     pub indexes: Vec<Arc<Index>>,
     pub(crate) tree: Tree,
-    /// Where the long values of its rows are.
-    pub(crate) overflow_tree: Option<Tree>,
-    pub(crate) value_ids: Arc<RowIds>,
+    /// The long values of its rows.
+    pub(crate) values: Option<Arc<Overflow>>,
     pub(crate) lock: Arc<TableLock>,
     /// The lock's version when this definition was made.
     pub(crate) version: u64,
@@ -157,8 +157,7 @@ impl Table {
             layout: self.layout.clone(),
             indexes: self.indexes.iter().map(index).collect(),
             tree: self.tree.clone(),
-            overflow_tree: self.overflow_tree.clone(),
-            value_ids: self.value_ids.clone(),
+            values: self.values.clone(),
             lock: self.lock.clone(),
             version: self.version,
             row_ids: self.row_ids.clone(),
@@ -168,6 +167,12 @@ impl Table {
     /// Position of the column `name`.
     pub fn column_index(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name == name)
+    }
+
+    /// Whether rows that a snapshot taken before sees may be split.
+    #[inline]
+    pub(crate) fn has_long_values(&self) -> Result<bool> {
+        self.values.as_ref().map_or(Ok(false), |values| values.is_used())
     }
 
     /// Appends the primary key of `row` to `out`. Not for tables without one.

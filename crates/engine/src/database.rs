@@ -5,6 +5,7 @@ use crate::crew::Crew;
 use crate::error::{Result, Storage};
 use crate::housekeeping;
 use crate::info::Sessions;
+use crate::overflow::Overflow;
 use crate::placement::WorkerPlace;
 use crate::record;
 use crate::recovery;
@@ -199,8 +200,10 @@ impl Inner {
             layout: definition.layout(),
             indexes: indexes.collect(),
             tree: tree(definition.oid, definition.root),
-            overflow_tree: (definition.overflow != 0).then(|| tree(definition.oid, definition.overflow)),
-            value_ids: Arc::new(RowIds::new(self.lanes.len())),
+            values: (definition.overflow != 0).then(|| {
+                let tree = tree(definition.oid, definition.overflow);
+                Arc::new(Overflow::new(tree, self.lanes.len()))
+            }),
             version: lock.version(),
             lock,
             row_ids: Arc::new(RowIds::new(self.lanes.len())),
@@ -288,6 +291,7 @@ impl Database {
             ..LogConfig::new(&dir)
         };
         let control = control::read(&dir).sql()?;
+        let has_crashed = control.as_ref().is_some_and(|control| !control.clean_shutdown);
         let plan = recovery::Plan::make(&dir, control.as_ref())?;
         let log = match control {
             None => Log::create(log_config).sql()?,
@@ -351,6 +355,9 @@ impl Database {
         inner.txns.name_memory();
         recovery::take_back_losers(&inner, &recovered.losers)?;
         crate::ddl::load_catalog(&inner)?;
+        if has_crashed {
+            crate::reclaim::reclaim(&inner)?;
+        }
         housekeeping::checkpoint(&inner)?;
         *inner.threads.lock() = housekeeping::start(&inner);
         Ok(Database { _closer: Arc::new(Closer(Arc::downgrade(&inner))), inner })

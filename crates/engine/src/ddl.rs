@@ -9,7 +9,6 @@ use crate::database::Inner;
 use crate::error::{Error, Result, SqlState, Storage};
 use crate::overflow;
 use crate::read::KeyRange;
-use crate::record::KIND_FREE;
 use crate::sequence::{self, SequenceState};
 use crate::session::Session;
 use homenode_platform::atomic::{AtomicU64, Ordering};
@@ -221,14 +220,7 @@ fn free_trees(db: &Arc<Inner>, lane: usize, trees: &[(PageNo, u32)]) -> Result<(
     for &(root, id) in trees {
         db.live_trees.lock().remove(&root);
         let tree = Tree::open(db.pool.clone(), db.log.clone(), id, root);
-        let pages = tree.pages().sql()?;
-        for some in pages.chunks(4096) {
-            let numbers: Vec<u8> = some.iter().flat_map(|page| page.to_le_bytes()).collect();
-            db.log.append(lane, KIND_FREE, &[&numbers]);
-        }
-        for page in pages {
-            db.pool.free(page);
-        }
+        crate::reclaim::release(db, lane, &tree.pages().sql()?);
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ mod placement;
 pub mod planted;
 mod purge;
 mod read;
+mod reclaim;
 mod record;
 mod recovery;
 mod rollback;

@@ -12,10 +12,12 @@
 
 use crate::catalog::{Table, check_row_not_null};
 use crate::error::{Error, Result, SqlState, Storage};
+use crate::rowid::RowIds;
 use crate::session::Session;
 use crate::stats::Counter;
 use crate::undo::UndoPointer;
 use crate::write::{Change, ChangeEncoded, Changed, LockWait, key_changes, key_too_long};
+use homenode_platform::atomic::{AtomicU8, Ordering};
 use homenode_tree::{Direction, MAX_ENTRY_BYTES, MAX_KEY_BYTES, Tree, entry_bytes};
 use homenode_types::{RowLayout, ValuePointer, is_split, moved_row, moved_to};
 use std::borrow::Cow;
@@ -30,6 +32,54 @@ const SPLIT_BYTES: usize = MAX_ENTRY_BYTES - MAX_KEY_BYTES - 64;
 /// Whether tables with such rows get an overflow tree.
 pub(crate) fn is_wanted(layout: &RowLayout) -> bool {
     layout.may_exceed(SPLIT_BYTES)
+}
+
+/// A table's tree of long values.
+pub(crate) struct Overflow {
+    tree: Tree,
+    /// Numbers of its values.
+    ids: RowIds,
+    /// Whether it ever had a value: one of the states below. Written twice in its life, read by every scan.
+    state: AtomicU8,
+}
+
+/// Not looked at yet.
+const UNKNOWN: u8 = 0;
+/// There was none when it was looked at, and none has come since.
+const EMPTY: u8 = 1;
+/// There may be some.
+const USED: u8 = 2;
+
+impl Overflow {
+    pub fn new(tree: Tree, lanes: usize) -> Overflow {
+        Overflow { tree, ids: RowIds::new(lanes), state: AtomicU8::new(UNKNOWN) }
+    }
+
+    /// Whether rows that a snapshot taken before sees may be split. Whoever made one said so before it committed.
+    #[inline]
+    pub fn is_used(&self) -> Result<bool> {
+        match self.state.load(Ordering::Acquire) {
+            EMPTY => Ok(false),
+            USED => Ok(true),
+            _ => self.look(),
+        }
+    }
+
+    #[cold]
+    fn look(&self) -> Result<bool> {
+        let mut cursor = self.tree.cursor();
+        cursor.seek(Bound::Unbounded, Direction::Forward);
+        let mut used = false;
+        while let Some(leaf) = cursor.next_leaf(&self.tree).sql()?
+            && !used
+        {
+            used = !leaf.slots().is_empty();
+        }
+        let found = if used { USED } else { EMPTY };
+        // A writer that came meanwhile knows better.
+        let _ = self.state.compare_exchange(UNKNOWN, found, Ordering::AcqRel, Ordering::Acquire);
+        Ok(self.state.load(Ordering::Acquire) == USED)
+    }
 }
 
 /// Whether a row is too large for an entry under a key of this length.
@@ -75,8 +125,8 @@ fn read_value(tree: &Tree, pointer: ValuePointer, out: &mut Vec<u8>) -> Result<b
 }
 
 /// The row that `stored` stands for, whole; None when a part of it is not there (any more).
-pub(crate) fn joined(tree: Option<&Tree>, layout: &RowLayout, stored: &[u8]) -> Result<Option<Vec<u8>>> {
-    let tree = tree.ok_or_else(is_missing)?;
+pub(crate) fn joined(overflow: Option<&Overflow>, layout: &RowLayout, stored: &[u8]) -> Result<Option<Vec<u8>>> {
+    let tree = &overflow.ok_or_else(is_missing)?.tree;
     let Some(split) = fetched(tree, stored)? else { return Ok(None) };
     if !is_split(&split) {
         return Ok(Some(split.into_owned()));
@@ -105,7 +155,7 @@ impl Session {
         if !is_split(stored) {
             return Ok(Cow::Borrowed(stored));
         }
-        let row = joined(table.overflow_tree.as_ref(), &table.layout, stored)?;
+        let row = joined(table.values.as_deref(), &table.layout, stored)?;
         row.map(Cow::Owned).ok_or_else(is_missing)
     }
 
@@ -122,13 +172,12 @@ impl Session {
     /// What to store for `row`, which is too large for its leaf: its long values are written out, except those that the row
     /// had before and that are elsewhere already. Those of `old` that are not needed any more are deleted.
     fn split_row(&mut self, table: &Table, row: &[u8], old: Option<&OldRow<'_>>) -> Result<Vec<u8>> {
-        let tree = table.overflow_tree.clone();
-        let tree = tree.ok_or_else(|| {
+        let overflow = table.values.as_deref().ok_or_else(|| {
             let message = format!("row is too big: size {}, maximum size {MAX_ENTRY_BYTES}", row.len());
             Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message)
         })?;
         let before = match old {
-            Some(old) => self.pointers(table, &tree, old.stored)?,
+            Some(old) => self.pointers(table, overflow, old.stored)?,
             None => Vec::new(),
         };
         let mut kept = Vec::new();
@@ -141,14 +190,14 @@ impl Session {
                 kept.push(pointer.id);
                 return Ok(*pointer);
             }
-            self.write_value(table, &tree, bytes)
+            self.write_value(overflow, bytes)
         };
         table.layout.split(row, SPLIT_BYTES, &mut move_out, &mut split)?;
         if let Some(old) = old {
             self.delete_values(table, old.stored, &kept)?;
         }
         if split.len() > SPLIT_BYTES {
-            return Ok(moved_row(self.write_value(table, &tree, &split)?));
+            return Ok(moved_row(self.write_value(overflow, &split)?));
         }
         Ok(split)
     }
@@ -163,9 +212,11 @@ impl Session {
         self.split_row(table, row, None)
     }
 
-    fn write_value(&mut self, table: &Table, tree: &Tree, bytes: &[u8]) -> Result<ValuePointer> {
+    fn write_value(&mut self, overflow: &Overflow, bytes: &[u8]) -> Result<ValuePointer> {
+        let tree = &overflow.tree;
+        overflow.state.store(USED, Ordering::Release);
         let mut id = Vec::new();
-        table.value_ids.next(tree, self.lane, &mut id)?;
+        overflow.ids.next(tree, self.lane, &mut id)?;
         let id = u64::from_be_bytes(id.try_into().expect("eight bytes"));
         for (number, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
             if number % PIECES_PER_CHECK == PIECES_PER_CHECK - 1 {
@@ -179,11 +230,11 @@ impl Session {
     }
 
     /// The pointers of a stored row's values, by place.
-    fn pointers(&self, table: &Table, tree: &Tree, stored: &[u8]) -> Result<Vec<(usize, ValuePointer)>> {
+    fn pointers(&self, table: &Table, overflow: &Overflow, stored: &[u8]) -> Result<Vec<(usize, ValuePointer)>> {
         if !is_split(stored) {
             return Ok(Vec::new());
         }
-        let split = fetched(tree, stored)?.ok_or_else(is_missing)?;
+        let split = fetched(&overflow.tree, stored)?.ok_or_else(is_missing)?;
         if is_split(&split) { table.layout.pointers(&split) } else { Ok(Vec::new()) }
     }
 
@@ -192,12 +243,12 @@ impl Session {
         if !is_split(stored) {
             return Ok(());
         }
-        let tree = table.overflow_tree.clone().ok_or_else(is_missing)?;
-        let mut gone = self.pointers(table, &tree, stored)?;
+        let overflow = table.values.as_deref().ok_or_else(is_missing)?;
+        let mut gone = self.pointers(table, overflow, stored)?;
         gone.extend(moved_to(stored).map(|pointer| (usize::MAX, pointer)));
         for (_, pointer) in gone.into_iter().filter(|(_, pointer)| !except.contains(&pointer.id)) {
             for piece in 0..pieces(pointer) {
-                if !self.delete_entry(&tree, &piece_key(pointer.id, piece))? {
+                if !self.delete_entry(&overflow.tree, &piece_key(pointer.id, piece))? {
                     return Err(is_missing());
                 }
             }

@@ -6,7 +6,7 @@
 use crate::catalog::{Index, Table};
 use crate::database::Inner;
 use crate::error::{Error, Result, SqlState, Storage};
-use crate::overflow;
+use crate::overflow::{self, Overflow};
 use crate::session::{Isolation, Session};
 use crate::stats::Counter;
 use crate::undo::{self, UndoKind};
@@ -59,10 +59,12 @@ struct Walk {
     key: Vec<u8>,
     /// The writer of the last row that every snapshot sees; its neighbours often have the same.
     settled: u64,
+    /// Rows may be split, so that each has to be looked at: `settled` is not kept.
+    looks_at_each: bool,
 }
 
 impl Walk {
-    fn new(mut cursor: Cursor, range: &KeyRange, reverse: bool) -> Walk {
+    fn new(mut cursor: Cursor, range: &KeyRange, reverse: bool, looks_at_each: bool) -> Walk {
         let lower = range.lower.as_ref().map(Vec::as_slice);
         let upper = range.upper.as_ref().map(Vec::as_slice);
         if reverse {
@@ -72,8 +74,9 @@ impl Walk {
             cursor.seek(lower, Direction::Forward);
             cursor.stop_at(upper);
         }
-        let settled = TxnId::NONE.writer();
-        Walk { cursor, reverse, place: Place { next: 0, end: 0 }, key: Vec::new(), settled }
+        // Nobody's name, then: no row carries it.
+        let settled = if looks_at_each { u64::MAX } else { TxnId::NONE.writer() };
+        Walk { cursor, reverse, place: Place { next: 0, end: 0 }, key: Vec::new(), settled, looks_at_each }
     }
 
     /// The next entry's slot in the cursor's leaf; None at the end of the range.
@@ -123,7 +126,9 @@ impl Walk {
                 if is_tombstone(writer) {
                     continue;
                 }
-                self.settled = writer;
+                if !self.looks_at_each {
+                    self.settled = writer;
+                }
                 return Ok(Some(Visible::Leaf(slot)));
             }
             if self.resolve(session, tree, slot, snapshot, older)? {
@@ -185,10 +190,7 @@ impl Scan {
     #[inline(always)]
     pub fn next_row(&mut self, session: &mut Session) -> Result<Option<&[u8]>> {
         match self.walk.next_settled() {
-            Some(slot) if !is_split(self.walk.cursor.leaf().value(slot)) => {
-                Ok(Some(self.walk.cursor.leaf().value(slot)))
-            }
-            Some(slot) => self.whole(session, &Visible::Leaf(slot)).map(Some),
+            Some(slot) => Ok(Some(self.walk.cursor.leaf().value(slot))),
             None => self.next_visible_row(session),
         }
     }
@@ -336,7 +338,7 @@ impl Session {
         self.use_table(table)?;
         let snapshot = self.snapshot();
         self.note_range(&table.tree, range);
-        let walk = Walk::new(self.spare_cursor(&table.tree), range, reverse);
+        let walk = Walk::new(self.spare_cursor(&table.tree), range, reverse, table.has_long_values()?);
         Ok(Scan { walk, table: table.clone(), snapshot, older: Vec::new(), large: Vec::new() })
     }
 
@@ -384,7 +386,7 @@ impl Session {
         let position = position.ok_or_else(|| Error::internal("an index of another table"))?;
         self.note_range(&index.tree, range);
         Ok(IndexScan {
-            walk: Walk::new(self.spare_cursor(&index.tree), range, reverse),
+            walk: Walk::new(self.spare_cursor(&index.tree), range, reverse, false),
             table: table.clone(),
             index: position,
             snapshot,
@@ -424,13 +426,14 @@ impl Session {
         let reader = Reader {
             db: self.db.clone(),
             tree: table.tree.clone(),
-            overflow_tree: table.overflow_tree.clone(),
+            values: table.values.clone(),
             layout: table.layout.clone(),
             me: self.txn.id,
             slot: self.slot,
             snapshot,
             depends_on: 0,
             floors: self.db.txns.floors(),
+            has_long_values: table.has_long_values()?,
         };
         Ok(ParallelScan { pieces: pieces.into(), reader })
     }
@@ -554,13 +557,15 @@ impl ParallelScan {
 pub struct Reader {
     db: Arc<Inner>,
     tree: Tree,
-    overflow_tree: Option<Tree>,
+    values: Option<Arc<Overflow>>,
     layout: RowLayout,
     me: TxnId,
     slot: usize,
     snapshot: u64,
     depends_on: u64,
     floors: Vec<u64>,
+    /// Whether rows may be split. Asked after `snapshot` was taken.
+    has_long_values: bool,
 }
 
 /// Where the visit of a leaf ended.
@@ -607,7 +612,7 @@ impl Reader {
                     continue;
                 }
                 if is_split(&row) {
-                    let whole = overflow::joined(self.overflow_tree.as_ref(), &self.layout, &row)?;
+                    let whole = overflow::joined(self.values.as_deref(), &self.layout, &row)?;
                     row = whole.ok_or_else(|| Error::internal("a long value that a snapshot needs is gone"))?;
                 }
                 if !each(&row)? {
@@ -644,7 +649,7 @@ impl Reader {
             }
             let header = leaf.header(slot);
             let row = leaf.value(slot);
-            if !self.is_settled(header.writer) || is_split(row) {
+            if !self.is_settled(header.writer) || (self.has_long_values && is_split(row)) {
                 unsettled.push((header, row.to_vec()));
             } else if !is_tombstone(header.writer) && !each(row)? {
                 return Ok(Reached::Enough);

@@ -194,3 +194,62 @@ fn data_larger_than_the_pool_comes_back() {
         assert_eq!(k, if id % 7 == 0 { -id } else { id });
     }
 }
+
+fn pages_in_use(db: &Database) -> u64 {
+    let stats = db.pool().stats();
+    stats.high_water - stats.free_pages
+}
+
+#[test]
+fn pages_of_unfinished_trees_come_back_after_a_crash() {
+    let folder = Folder::new();
+    let db = prepared(&folder);
+    let mut session = db.session().unwrap();
+    let table = session.table(None, "t").unwrap();
+    let text = "x".repeat(1000);
+    run(&mut session, |s| (0..3000).try_for_each(|id| s.insert(&table, &row(id, id, &text)))).unwrap();
+    db.checkpoint().unwrap();
+    let index = || IndexSpec { name: None, columns: vec![2], unique: false, constraint: false };
+    let baseline = |folder: &Folder| {
+        let db = open(&folder.crash_copy());
+        pages_in_use(&db)
+    };
+    let before = baseline(&folder);
+    // An index, a rewritten table, a copied one: each half-way, some with a checkpoint that counts their pages as used.
+    let works: [&dyn Fn(&mut Session); 4] = [
+        &|s| {
+            s.create_index(&table, index()).unwrap();
+        },
+        &|s| s.truncate(std::slice::from_ref(&table), false).unwrap(),
+        &|s| {
+            s.truncate(std::slice::from_ref(&table), false).unwrap();
+            let emptied = s.table(None, "t").unwrap();
+            s.drop_index(emptied.indexes[0].oid).unwrap();
+            let emptied = s.table(None, "t").unwrap();
+            let mut copy = s.copy_begin(&emptied).unwrap();
+            (0..3000).for_each(|id| copy.push(s, &row(id, id, &text)).unwrap());
+            db.checkpoint().unwrap();
+            let half = baseline(&folder);
+            assert_eq!(half, before, "half-way through a copy");
+            copy.finish(s).unwrap();
+        },
+        &|s| s.drop_table(&table).unwrap(),
+    ];
+    for (number, work) in works.iter().enumerate() {
+        session.begin(Isolation::ReadCommitted, false).unwrap();
+        work(&mut session);
+        db.log().wait_durable(db.log().tail());
+        assert_eq!(baseline(&folder), before, "work {number}");
+        db.checkpoint().unwrap();
+        assert_eq!(baseline(&folder), before, "work {number}, after a checkpoint");
+        session.rollback().unwrap();
+        db.log().wait_durable(db.log().tail());
+        assert_eq!(baseline(&folder), before, "work {number}, rolled back");
+    }
+    // A unique index that cannot be: its pages come back at once.
+    let used = pages_in_use(&db);
+    run(&mut session, |s| s.insert(&table, &row(5000, 1, &text))).unwrap();
+    let unique = IndexSpec { name: None, columns: vec![1], unique: true, constraint: false };
+    run(&mut session, |s| s.create_index(&table, unique)).unwrap_err();
+    assert!(pages_in_use(&db) <= used + 4, "{} pages are in use, {used} before", pages_in_use(&db));
+}

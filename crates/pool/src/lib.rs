@@ -25,6 +25,7 @@
 //! returned. **Validate the guard the number came from first**; only if that still holds is the
 //! error real.
 
+mod allocated;
 mod arena;
 mod census;
 mod cleaner;

@@ -119,7 +119,7 @@ impl Filling {
 
 /// Builds a tree from entries in ascending key order.
 ///
-/// A loader that is dropped unfinished leaves its pages allocated until the next restart.
+/// A loader that is dropped unfinished gives its pages back.
 pub struct BulkLoader {
     pool: Arc<Pool>,
     log: Arc<dyn Journal>,
@@ -131,8 +131,16 @@ pub struct BulkLoader {
     /// Finished pages of the current run.
     run: Vec<u8>,
     run_first: PageNo,
-    /// Runs begun: first page and number of pages.
+    /// Runs written: first page and number of pages. Nothing refers to them before [`BulkLoader::finish`].
     runs: Vec<(PageNo, u64)>,
+}
+
+impl Drop for BulkLoader {
+    fn drop(&mut self) {
+        let begun = if self.run.is_empty() { 0..0 } else { self.run_first..self.run_first + RUN_PAGES as u64 };
+        let written = self.runs.iter().flat_map(|&(first, count)| first..first + count);
+        written.chain(begun).for_each(|page| self.pool.free(page));
+    }
 }
 
 impl BulkLoader {
@@ -188,10 +196,10 @@ impl BulkLoader {
         };
         self.write_run()?;
         self.pool.sync_file()?;
-        for (first, count) in &self.runs {
+        for (first, count) in self.runs.drain(..) {
             self.log.append(self.lane, KIND_BULK, &[&first.to_le_bytes(), &count.to_le_bytes()]);
         }
-        Ok(Tree::open(self.pool, self.log, self.id, root))
+        Ok(Tree::open(self.pool.clone(), self.log.clone(), self.id, root))
     }
 
     /// Hangs a finished page into the page that is being filled at `level`.
