@@ -1,6 +1,7 @@
 //! How do the storage crates' errors look to a user?
 
 use homenode_log::LogError;
+use homenode_memory::MemoryError;
 use homenode_pool::PoolError;
 use homenode_tree::TreeError;
 use homenode_txn::WaitError;
@@ -56,7 +57,14 @@ fn pool_error(error: PoolError) -> Error {
     let code = match &error {
         PoolError::Damaged { .. } | PoolError::NotAllocated { .. } => SqlState::DATA_CORRUPTED,
         PoolError::DiskFull { .. } => SqlState::DISK_FULL,
-        PoolError::NoFrame { .. } => SqlState::INSUFFICIENT_RESOURCES,
+        PoolError::NoFrame { .. } | PoolError::NotVacated { .. } | PoolError::TooManyPartitions => {
+            SqlState::INSUFFICIENT_RESOURCES
+        }
+        PoolError::NoMemory { .. } => SqlState::OUT_OF_MEMORY,
+        PoolError::Memory(error) => match **error {
+            MemoryError::NoSuchNode { .. } => SqlState::INVALID_PARAMETER_VALUE,
+            _ => SqlState::OUT_OF_MEMORY,
+        },
         _ => SqlState::IO_ERROR,
     };
     Error::new(code, error.to_string())

@@ -28,6 +28,7 @@ mod sequence;
 mod serializable;
 mod session;
 mod session_memory;
+pub mod size;
 mod stats;
 mod undo;
 mod write;

@@ -7,11 +7,12 @@
 use crate::database::Database;
 use crate::error::{Error, Result, SqlState, Storage};
 use crate::session::Session;
+use homenode_memory::Policy;
 use homenode_platform::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use homenode_platform::task;
 use homenode_platform::thread;
 use homenode_platform::wait::WaitEvent;
-use homenode_pool::PageNo;
+use homenode_pool::{PageNo, Reshaped};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -104,6 +105,20 @@ impl Session {
         self.lane = lane % self.db.lanes.len();
         self.shared.moved_to(self.lane);
         self.forget_definitions();
+    }
+
+    /// Gives the pool another size (bytes) or another policy, while others use it.
+    ///
+    /// # Errors
+    /// 22023 for nodes that there are none of; 55000 when placement is switched off; 53200 when memory cannot be had as the policy wants
+    /// it, and 53000 when the pool cannot shrink: then it stays as it was, as far as it can.
+    pub fn reshape_pool(&mut self, bytes: Option<usize>, policy: Option<Policy>) -> Result<Reshaped> {
+        if policy.is_some() && !self.db.options.numa {
+            let message = "memory is not placed by node: the server was started with --numa off";
+            return Err(Error::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
+        }
+        let pool = self.db.pool.clone();
+        elsewhere("homenode-reshape", move || pool.reshape(bytes, policy.as_ref()).sql())
     }
 
     /// Brings the pages of a table or index into the pool, as far as there are frames that nothing has to be evicted for.

@@ -573,57 +573,53 @@ pub struct Reader {
 enum Reached {
     LeafEnd,
     RangeEnd,
-    /// The caller wants no more.
-    Enough,
 }
 
 impl Reader {
-    /// Calls `each` with every visible row of the range, in no particular order, until it says false. It sees most rows in their page, under
-    /// the page's shared latch: it must not wait for anything.
+    /// Calls `each` with every visible row of the piece, in no particular order. It sees most rows in their page, under the page's shared
+    /// latch: it must not wait for anything.
     ///
     /// # Errors
     /// Those of reading pages and of `each`; 57014.
-    pub fn scan(&mut self, range: KeyRange, mut each: impl FnMut(&[u8]) -> Result<bool>) -> Result<()> {
+    pub fn scan(&mut self, piece: &Piece, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let tree = self.tree.clone();
-        let mut from = match &range.lower {
-            Bound::Unbounded => Vec::new(),
-            Bound::Included(key) => key.clone(),
-            Bound::Excluded(key) => [key, &[0][..]].concat(),
-        };
         let mut next = Vec::new();
         let mut key = Vec::new();
         let mut unsettled = Vec::new();
-        loop {
-            if self.db.txns.slot(self.slot).cancelled() {
-                return Err(Error::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"));
-            }
-            let mut reached = Ok(Reached::LeafEnd);
-            let visited = tree.visit_leaf(&from, &mut next, |leaf| {
-                reached = self.visit(leaf, &range, &mut key, &mut unsettled, &mut each);
-            });
-            let more = visited.sql()?;
-            let reached = reached?;
-            if reached == Reached::Enough {
-                return Ok(());
-            }
-            // These may have to be followed into other pages, which is no business to have under a latch.
-            for (header, mut row) in unsettled.drain(..) {
-                if !self.resolve(header, &mut row)? {
-                    continue;
+        for range in piece.ranges() {
+            let mut from = match &range.lower {
+                Bound::Unbounded => Vec::new(),
+                Bound::Included(key) => key.clone(),
+                Bound::Excluded(key) => [key, &[0][..]].concat(),
+            };
+            loop {
+                if self.db.txns.slot(self.slot).cancelled() {
+                    return Err(Error::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"));
                 }
-                if is_split(&row) {
-                    let whole = overflow::joined(self.values.as_deref(), &self.layout, &row)?;
-                    row = whole.ok_or_else(|| Error::internal("a long value that a snapshot needs is gone"))?;
+                let mut reached = Ok(Reached::LeafEnd);
+                let visited = tree.visit_leaf(&from, &mut next, |leaf| {
+                    reached = self.visit(leaf, &range, &mut key, &mut unsettled, &mut each);
+                });
+                let more = visited.sql()?;
+                let reached = reached?;
+                // These may have to be followed into other pages, which is no business to have under a latch.
+                for (header, mut row) in unsettled.drain(..) {
+                    if !self.resolve(header, &mut row)? {
+                        continue;
+                    }
+                    if is_split(&row) {
+                        let whole = overflow::joined(self.values.as_deref(), &self.layout, &row)?;
+                        row = whole.ok_or_else(|| Error::internal("a long value that a snapshot needs is gone"))?;
+                    }
+                    each(&row)?;
                 }
-                if !each(&row)? {
-                    return Ok(());
+                if !more || reached == Reached::RangeEnd {
+                    break;
                 }
+                std::mem::swap(&mut from, &mut next);
             }
-            if !more || reached == Reached::RangeEnd {
-                return Ok(());
-            }
-            std::mem::swap(&mut from, &mut next);
         }
+        Ok(())
     }
 
     /// The settled rows of one leaf that are all there go to `each`, the others into `unsettled`.
@@ -634,7 +630,7 @@ impl Reader {
         range: &KeyRange,
         key: &mut Vec<u8>,
         unsettled: &mut Vec<(Header, Vec<u8>)>,
-        each: &mut impl FnMut(&[u8]) -> Result<bool>,
+        each: &mut impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<Reached> {
         let inside = match &range.upper {
             Bound::Unbounded => true,
@@ -651,8 +647,8 @@ impl Reader {
             let row = leaf.value(slot);
             if !self.is_settled(header.writer) || (self.has_long_values && is_split(row)) {
                 unsettled.push((header, row.to_vec()));
-            } else if !is_tombstone(header.writer) && !each(row)? {
-                return Ok(Reached::Enough);
+            } else if !is_tombstone(header.writer) {
+                each(row)?;
             }
         }
         Ok(Reached::LeafEnd)

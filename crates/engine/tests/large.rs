@@ -3,9 +3,7 @@
 mod common;
 
 use common::*;
-use homenode_engine::{
-    ColumnSpec, Database, IndexSpec, Isolation, KeyRange, LockWait, Session, Table, TableSpec, run_parallel,
-};
+use homenode_engine::{ColumnSpec, Database, IndexSpec, Isolation, KeyRange, LockWait, Session, Table, TableSpec};
 use homenode_types::{SqlState, Value};
 use proptest::prelude::{Just, ProptestConfig, Strategy, prop, prop_oneof, proptest};
 use std::collections::BTreeMap;
@@ -66,17 +64,17 @@ fn check(db: &Database, model: &Model) {
 }
 
 fn in_parallel(session: &mut Session, table: &Arc<Table>) -> Vec<(i32, i32, String)> {
-    let parallel = session.parallel(table, 3).unwrap();
-    let (reader, table) = (parallel.reader, table.clone());
-    let parts = run_parallel(parallel.ranges, move |range| {
+    let parallel = session.parallel(table).unwrap();
+    let table = table.clone();
+    let parts = parallel.run(move |piece, reader| {
         let mut rows = Vec::new();
-        reader.clone().scan(range, |row| {
+        reader.scan(piece, |row| {
             rows.push(decode(&table, row));
-            Ok(true)
+            Ok(())
         })?;
         Ok(rows)
     });
-    let mut rows = parts.unwrap().concat();
+    let mut rows: Vec<_> = parts.unwrap().into_iter().flat_map(|(rows, _)| rows).collect();
     rows.sort_by_key(|row| row.0);
     rows
 }

@@ -90,6 +90,87 @@ fn a_big_scan_leaves_its_worker_to_others() {
     });
 }
 
+/// Clients that read and write until dropped; any error of theirs is the test's.
+struct Load {
+    done: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<i64>>,
+}
+
+impl Load {
+    /// On the first 45,000 rows of `t`, each client on its own share of them.
+    fn on(server: &Server, clients: i32) -> Load {
+        let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        server.client().batch_execute("alter table t add column n int default 0").unwrap();
+        let work = |number: i32| {
+            let (mut client, done) = (server.client(), done.clone());
+            std::thread::spawn(move || {
+                let update = client.prepare("update t set n = n + 1 where id = $1").unwrap();
+                let read = client.prepare("select filler from t where id = $1").unwrap();
+                let mut changes = 0;
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let id = (changes as i32 * 7919 % (45_000 / clients)) * clients + number + 1;
+                    assert_eq!(client.execute(&update, &[&id]).unwrap(), 1);
+                    let filler: String = client.query_one(&read, &[&(45_001 - id)]).unwrap().get(0);
+                    assert_eq!(filler.len(), 384);
+                    changes += 1;
+                }
+                changes
+            })
+        };
+        let threads = (0..clients).map(work).collect();
+        Load { done, threads }
+    }
+
+    /// Ends it; what its clients have changed has to be there.
+    fn end(self, client: &mut Client) {
+        self.done.store(true, std::sync::atomic::Ordering::Relaxed);
+        let changes: i64 = self.threads.into_iter().map(|thread| thread.join().expect("no client saw an error")).sum();
+        assert!(changes > 0);
+        assert_eq!(one::<i64>(client, "select sum(n)::bigint from t"), changes);
+        assert_eq!(one::<i64>(client, "select count(*) from t where length(filler) = 384"), 45_000);
+    }
+}
+
+const FRAMES: &str = "select sum(frames)::bigint * 16384 from homenode.pool";
+
+#[test]
+fn the_pool_gets_another_size_under_load() {
+    let server = Server::with(settings("16MiB", &["--log-level", "warn", "--prefault", "on"]));
+    let mut client = server.client();
+    insert_rows(&mut client, "t");
+    let load = Load::on(&server, 3);
+    for mib in [96_i64, 8, 64, 4, 32] {
+        let done: String = one(&mut client, &format!("select homenode.resize_pool('{mib}MiB')"));
+        assert_eq!(one::<i64>(&mut client, FRAMES), mib * MIB, "{done}");
+        assert_eq!(one::<String>(&mut client, "show homenode.pool_size"), format!("{mib} MiB"));
+    }
+    // What is given up goes back to the system.
+    client.batch_execute("alter system set homenode.pool_size = '256MiB'").unwrap();
+    let large = resident_bytes(&server);
+    client.batch_execute("set homenode.pool_size to '16MiB'").unwrap();
+    let small = resident_bytes(&server);
+    assert!(large - small > 200 * MIB, "{} MiB went", (large - small) / MIB);
+    client.batch_execute("set homenode.pool_policy = 'local'").unwrap();
+    assert_eq!(one::<String>(&mut client, "show homenode.pool_policy"), "local");
+    load.end(&mut client);
+    for (statement, code) in [
+        ("set homenode.pool_size = '12'", "22023"),
+        ("set homenode.pool_size = '1 league'", "22023"),
+        ("set homenode.pool_policy = 'everywhere'", "22023"),
+        ("set homenode.pool_policy = 'bind=77'", "22023"),
+        ("set local homenode.pool_size = '16MiB'", "0A000"),
+        ("alter system set work_mem = '4MB'", "42704"),
+        ("select homenode.resize_pool('8000000GiB')", "53200"),
+    ] {
+        // SET LOCAL outside a block would only warn.
+        fails(client.batch_execute(statement), code);
+    }
+    assert_eq!(one::<i64>(&mut client, FRAMES), 16 * MIB);
+    client.batch_execute("alter system reset homenode.pool_policy").unwrap();
+    assert_eq!(one::<String>(&mut client, "show homenode.pool_policy"), "interleave");
+    server.stop();
+}
+
 fn server(pool: &str, arguments: &[&str]) -> Server {
     // The folder is in memory that the machine spreads over its nodes; `/run/vm` is there on an emulated machine only.
     assert!(Path::new("/run/vm/command").exists(), "this test is for ./vm");
@@ -490,6 +571,49 @@ mod four_nodes {
         assert!(unknown.contains("there is no node 7"), "{unknown}");
         let unknown = refused("64MiB", &["--pool-policy", "preferred=7"]);
         assert!(unknown.contains("there is no node 7"), "{unknown}");
+    }
+
+    /// Size and policy change under load; the pages are where the policy says afterwards.
+    #[test]
+    #[ignore = "for ./vm"]
+    fn policy_and_size_change_under_load() {
+        let server = server("128MiB", &["--pool-policy", "local", "--prefault", "off", "--log-level", "warn"]);
+        let mut client = server.client();
+        insert_rows(&mut client, "t");
+        let load = Load::on(&server, 3);
+        let by_home = "select node, sum(frames)::bigint * 16384 from homenode.pool where frames > 0 group by node";
+        for (change, nodes) in [
+            ("homenode.pool_policy = 'interleave'", &ALL[..]),
+            ("homenode.pool_size = '64MiB'", &ALL),
+            ("homenode.pool_policy = 'bind=1,3'", &[1, 3]),
+            ("homenode.pool_size = '160MiB'", &[1, 3]),
+            ("homenode.pool_policy = 'preferred=2'", &[2]),
+            ("homenode.pool_policy = 'interleave'", &ALL),
+        ] {
+            client.batch_execute(&format!("alter system set {change}")).unwrap();
+            let frames = by_node(&mut client, by_home);
+            assert_eq!(frames.keys().copied().collect::<Vec<_>>(), nodes, "{change}: {frames:?}");
+            let even = frames.values().sum::<i64>() / nodes.len() as i64;
+            assert!(frames.values().all(|bytes| (bytes - even).abs() <= 2 * MIB), "{change}: {frames:?}");
+            let pages = pages_of(&mut client, "t");
+            assert_eq!(pages.keys().copied().collect::<Vec<_>>(), nodes, "{change}: {pages:?}");
+            if nodes.len() > 1 {
+                assert_even(&pages, nodes);
+            }
+        }
+        // More than a node has: a clear error, and all goes on as before.
+        let before = by_node(&mut client, by_home);
+        fails(client.batch_execute("set homenode.pool_policy = 'bind=9'"), "22023");
+        fails(client.batch_execute("select homenode.resize_pool('7GiB')"), "53200");
+        client.batch_execute("set homenode.pool_size = '1100MiB'").unwrap();
+        let all = by_node(&mut client, by_home);
+        fails(client.batch_execute("alter system set homenode.pool_policy = 'bind=2'"), "53200");
+        assert_eq!(by_node(&mut client, by_home), all);
+        assert_eq!(one::<String>(&mut client, "show homenode.pool_policy"), "interleave");
+        client.batch_execute("set homenode.pool_size = '160MiB'").unwrap();
+        assert_eq!(by_node(&mut client, by_home), before);
+        load.end(&mut client);
+        server.stop();
     }
 
     #[test]

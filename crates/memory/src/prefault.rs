@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use crate::region::Nodes;
-use crate::{HUGE_PAGE_BYTES, MemoryError, PageKind, Policy, Region, sys};
+use crate::{HUGE_PAGE_BYTES, MemoryError, PageKind, Placement, Policy, Region, sys};
 
 /// What one thread takes at a time: long enough to make taking it free, short enough that threads end together.
 const PIECE_BYTES: usize = 32 << 20;
@@ -33,8 +33,20 @@ impl Region {
     /// [`MemoryError::NodesFull`] if bound memory does not fit on its nodes, [`MemoryError::Populate`] if memory runs out;
     /// what was filled by then stays present.
     pub fn prefault(&self) -> Result<Prefault, MemoryError> {
-        self.check_room()?;
-        let parts = self.placements().into_iter();
+        self.prefault_part(0..self.len())
+    }
+
+    /// As [`Region::prefault`], of a part.
+    ///
+    /// # Errors
+    /// As [`Region::prefault`].
+    ///
+    /// # Panics
+    /// If the range is not inside the region, or its ends are not multiples of 2 MiB.
+    pub fn prefault_part(&self, range: Range<usize>) -> Result<Prefault, MemoryError> {
+        self.checked(&range);
+        self.check_room_of(&range)?;
+        let parts = self.parts_within(&range).into_iter();
         let crews = crews(parts.map(|(range, policy, _)| (range, policy)), self.nodes());
         let threads: usize = crews.iter().map(|crew| crew.threads).sum();
         let work = |crew: &Crew| crew.work(|piece| self.fill(piece));
@@ -43,16 +55,25 @@ impl Region {
             _ => in_threads(&crews, &work),
         };
         outcome.map_err(|source| MemoryError::Populate { source })?;
-        Ok(Prefault { bytes: self.len(), threads })
+        Ok(Prefault { bytes: range.len(), threads })
+    }
+
+    /// Looks whether the nodes that a part is bound to can give the pages of it that are not present yet.
+    ///
+    /// # Errors
+    /// [`MemoryError::NodesFull`].
+    pub fn check_room(&self, range: Range<usize>) -> Result<(), MemoryError> {
+        self.checked(&range);
+        self.check_room_of(&range)
     }
 
     /// A bound page that its nodes cannot give is no error that could be handled: the kernel ends a process to make room
     /// (mm/oom_kill.c, CONSTRAINT_MEMORY_POLICY). So the room is looked at before.
-    fn check_room(&self) -> Result<(), MemoryError> {
+    fn check_room_of(&self, range: &Range<usize>) -> Result<(), MemoryError> {
         if self.nodes().uniform || self.pages() == PageKind::Reserved {
             return Ok(());
         }
-        for (range, policy, _) in self.placements() {
+        for (range, policy, _) in self.parts_within(range) {
             let Policy::Bind(bound) = &policy else { continue };
             let present = self.residency(range.clone()).map_or(0, |residency| residency.present_bytes());
             let bytes = (range.len() as u64).saturating_sub(present);
@@ -65,6 +86,13 @@ impl Region {
             }
         }
         Ok(())
+    }
+
+    /// The parts of a range with their policies.
+    fn parts_within(&self, range: &Range<usize>) -> Vec<(Range<usize>, Policy, Placement)> {
+        let inside = |part: Range<usize>| part.start.max(range.start)..part.end.min(range.end);
+        let parts = self.placements().into_iter().map(|(part, policy, placement)| (inside(part), policy, placement));
+        parts.filter(|(part, ..)| !part.is_empty()).collect()
     }
 
     fn fill(&self, range: Range<usize>) -> io::Result<()> {
@@ -87,7 +115,7 @@ impl Region {
 /// As [`Region::prefault`], of the first region that has one; the others are filled all the same.
 pub fn prefault_all(regions: &[&Region]) -> Result<(), MemoryError> {
     // Room on each node is for all its regions together, so it is looked at while none is being filled.
-    regions.iter().try_for_each(|region| region.check_room())?;
+    regions.iter().try_for_each(|region| region.check_room_of(&(0..region.len())))?;
     if let [only] = regions {
         return only.prefault().map(|_| ());
     }

@@ -119,6 +119,22 @@ impl Region {
         Ok(placement)
     }
 
+    /// Gives a part's pages back to the kernel; its addresses stay valid, and whoever touches them finds zeros. The policy stays.
+    ///
+    /// # Safety
+    /// Nobody relies on the part's contents any more. Accesses at the same time are as sound as any others to these bytes.
+    ///
+    /// # Errors
+    /// The kernel's; before Linux 5.18 it cannot give back reserved huge pages.
+    ///
+    /// # Panics
+    /// If the range is not inside the region, or its ends are not multiples of 2 MiB.
+    pub unsafe fn discard(&self, range: Range<usize>) -> io::Result<()> {
+        let (start, bytes) = self.checked(&range);
+        // SAFETY: the caller's promise.
+        if bytes == 0 { Ok(()) } else { unsafe { sys::discard(start, bytes) } }
+    }
+
     /// Splits the region into `count` parts of whole huge pages, as even as that allows; the last ones may be empty.
     pub fn split(&self, count: usize) -> Vec<Range<usize>> {
         let huge = self.bytes / HUGE_PAGE_BYTES;
@@ -205,6 +221,11 @@ fn check_huge_bytes(bytes: usize, policy: &Policy, nodes: &Nodes) -> Result<(), 
         return Ok(());
     }
     Err(MemoryError::HugePagesOnNodes { bytes, policy: policy.clone(), free_bytes })
+}
+
+/// Bytes that all nodes of this process together could give at this moment; nothing where the system doesn't say.
+pub fn available_bytes(topology: &Topology) -> Option<u64> {
+    topology.memory_nodes().iter().map(|node| sys::available_bytes(node.id)).sum()
 }
 
 /// Sets the calling thread's policy: where pages come from that it is the first to touch, outside regions with a policy of

@@ -87,6 +87,16 @@ pub(crate) fn populate(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
     }
 }
 
+/// Gives a range's pages back; the next touch finds zeros.
+///
+/// # Safety
+/// Nobody relies on the range's contents.
+pub(crate) unsafe fn discard(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
+    // SAFETY: the mapping stays, so accesses stay valid; contents are the caller's promise.
+    let answer = unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTNEED) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Which of a range's small pages are present; one entry each.
 pub(crate) fn present(start: NonNull<u8>, bytes: usize) -> io::Result<Vec<bool>> {
     let mut pages = vec![0u8; bytes.div_ceil(page_bytes())];

@@ -83,6 +83,14 @@ pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
 
 pub(crate) fn advise_huge(_start: NonNull<u8>, _bytes: usize, _wanted: bool) {}
 
+/// Nothing can be given back here.
+///
+/// # Safety
+/// None is needed.
+pub(crate) unsafe fn discard(_start: NonNull<u8>, _bytes: usize) -> io::Result<()> {
+    Ok(())
+}
+
 /// A zeroed allocation is present as far as anyone here can tell.
 pub(crate) fn populate(_start: NonNull<u8>, _bytes: usize) -> io::Result<()> {
     Ok(())

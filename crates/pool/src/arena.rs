@@ -8,15 +8,19 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use homenode_memory::{HugePages, Policy, Region, prefault_all};
+use homenode_platform::atomic::{
+    AtomicUsize,
+    Ordering::{Acquire, Release},
+};
+use homenode_platform::sync::Mutex;
 use homenode_topology::{Node, Topology};
 
 use crate::frame::Frame;
-use crate::partition::Partition;
+use crate::partition::{Partition, UNIT};
+use crate::partitions::Partitions;
 use crate::stats::PoolRegion;
 use crate::{PAGE_BYTES, PageNo, PoolConfig, PoolError};
 
-/// Frames in 2 MiB: partitions begin at multiples of this, so that no huge page is shared.
-const UNIT: usize = (2 << 20) / PAGE_BYTES;
 // Partitions begin at huge pages' borders.
 const _: () = assert!(UNIT * PAGE_BYTES == homenode_memory::HUGE_PAGE_BYTES);
 /// A partition that was not asked for has at least 16 MiB.
@@ -25,31 +29,69 @@ const PARTITION_UNITS_MIN: usize = 8;
 /// to stay on one node.
 pub(crate) const DEAL_PAGES: u64 = 16;
 
-/// The memory of one node's partitions. Kept only to be unmapped when the pool ends.
-struct Slab {
-    node: usize,
-    partitions: Range<usize>,
-    data: Region,
-    descriptors: Region,
+/// Memory of one node's partitions.
+pub(crate) struct Slab {
+    pub(crate) node: usize,
+    pub(crate) data: Region,
+    pub(crate) descriptors: Region,
 }
 
-/// All of the pool's frames.
-pub(crate) struct Arena {
-    slabs: Vec<Slab>,
-    /// CPU number -> partition of tasks that run there.
-    homes: Box<[u32]>,
-    /// Turn -> slab: who gets the next [`DEAL_PAGES`] page numbers. Empty if pages go where they are asked for.
+/// Which partition a page's frame comes from. Never changed: a new policy makes a new one.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Routes {
+    /// CPU number -> partition of tasks that run there, and its group.
+    homes: Box<[(u32, u16)]>,
+    /// Turn -> group: who gets the next [`DEAL_PAGES`] page numbers. Empty if pages go where they are asked for.
     deal: Box<[u16]>,
+    /// The partitions of each node.
+    groups: Box<[Group]>,
 }
+
+/// The partitions of one node.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Group {
+    pub(crate) node: usize,
+    pub(crate) partitions: Vec<u32>,
+}
+
+/// All of the pool's memory for frames, and the way to it.
+pub(crate) struct Arena {
+    slabs: Mutex<Vec<Arc<Slab>>>,
+    /// Address of the routes in force.
+    routes: AtomicUsize,
+    /// All routes that ever were: somebody may still be reading one. They change seldom.
+    published: Mutex<Vec<*mut Routes>>,
+}
+
+// SAFETY: the addresses in `published` are of routes that only this arena owns; routes and slabs are Send and Sync.
+unsafe impl Send for Arena {}
+// SAFETY: as above; the list is behind a mutex.
+unsafe impl Sync for Arena {}
 
 /// A node's part of the pool before it is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Share {
-    node: usize,
+pub(crate) struct Share {
+    pub(crate) node: usize,
     /// CPUs that are at home there.
-    cpus: Vec<usize>,
-    weight: usize,
-    policy: Policy,
+    pub(crate) cpus: Vec<usize>,
+    pub(crate) weight: usize,
+    pub(crate) policy: Policy,
+}
+
+/// The nodes that share the pool under a policy.
+///
+/// # Errors
+/// When the policy names a node that there is none of.
+pub(crate) fn shares_of(policy: &Policy, topology: &Topology) -> Result<Vec<Share>, PoolError> {
+    // A region says what is wrong with a policy.
+    Region::new(1, policy, HugePages::Off, topology).map_err(Arc::new)?;
+    let shares = shares(policy, topology);
+    Ok(if shares.is_empty() { self::shares(&Policy::Default, topology) } else { shares })
+}
+
+/// Whether a page's number decides on which of several nodes it lies.
+pub(crate) fn deals(policy: &Policy) -> bool {
+    !matches!(policy, Policy::Default | Policy::Local)
 }
 
 /// The nodes that share the pool under a policy.
@@ -101,18 +143,18 @@ fn deal(weights: &[usize]) -> Vec<u16> {
 }
 
 /// How many frames each partition of each share has. A share without room for a huge page has none.
-fn layout(config: &PoolConfig, shares: &[(usize, usize)]) -> Vec<Vec<usize>> {
+pub(crate) fn layout(config: &PoolConfig, shares: &[Share]) -> Vec<Vec<usize>> {
     let units = (config.bytes / (UNIT * PAGE_BYTES)).max(1);
-    let cpus: usize = shares.iter().map(|(cpus, _)| cpus).sum();
+    let cpus: usize = shares.iter().map(|share| share.cpus.len()).sum();
     let wanted = match config.partitions {
         0 => cpus.max(1).min((units / PARTITION_UNITS_MIN).max(1)),
         n => n.min(units),
     };
-    let total: usize = shares.iter().map(|(_, weight)| weight).sum();
+    let total: usize = shares.iter().map(|share| share.weight).sum();
     let count = wanted.max(shares.len());
     let mut dealt = 0;
     let mut before = 0;
-    let each = shares.iter().enumerate().map(|(share, (_, weight))| {
+    let each = shares.iter().enumerate().map(|(share, Share { weight, .. })| {
         before += weight;
         let mine = units * before / total - dealt;
         dealt += mine;
@@ -123,45 +165,116 @@ fn layout(config: &PoolConfig, shares: &[(usize, usize)]) -> Vec<Vec<usize>> {
 }
 
 impl Arena {
-    pub(crate) fn new(config: &PoolConfig, topology: &Topology) -> Result<(Arena, Vec<Partition>), PoolError> {
-        let mut shares = shares(&config.policy, topology);
-        if shares.is_empty() {
-            // A node that isn't there: the region says so.
-            let nowhere = Region::new(1, &config.policy, HugePages::Off, topology).map_err(Arc::new)?;
-            drop(nowhere);
-            shares = self::shares(&Policy::Default, topology);
-        }
-        let sizes: Vec<_> = shares.iter().map(|share| (share.cpus.len(), share.weight)).collect();
+    pub(crate) fn new(config: &PoolConfig, topology: &Topology) -> Result<(Arena, Partitions), PoolError> {
+        let shares = shares_of(&config.policy, topology)?;
         let mut slabs = Vec::new();
-        let mut partitions = Vec::new();
-        for (share, counts) in shares.iter().zip(layout(config, &sizes)).filter(|(_, counts)| !counts.is_empty()) {
-            slabs.push(Slab::map(config, topology, share, &counts)?);
-            partitions.push(counts);
+        let layouts = layout(config, &shares);
+        for (share, counts) in shares.iter().zip(&layouts).filter(|(_, counts)| !counts.is_empty()) {
+            slabs.push((Slab::map(config, topology, share.node, &share.policy, counts.iter().sum())?, counts));
         }
         if config.prefault {
             // Descriptors too: all of them are written next, by this one thread.
-            let regions: Vec<&Region> = slabs.iter().flat_map(|slab| [&slab.data, &slab.descriptors]).collect();
+            let regions: Vec<&Region> = slabs.iter().flat_map(|(slab, _)| [&slab.data, &slab.descriptors]).collect();
             prefault_all(&regions).map_err(Arc::new)?;
         }
-        let mut made = Vec::new();
-        for (slab, counts) in slabs.iter_mut().zip(partitions) {
-            slab.fill(&counts, &mut made);
+        let arena = Arena { slabs: Mutex::default(), routes: AtomicUsize::new(0), published: Mutex::default() };
+        let partitions = Partitions::new(Vec::new());
+        for (slab, counts) in slabs {
+            arena.add(slab, counts, &partitions)?;
         }
-        let deal = match config.policy {
-            Policy::Default | Policy::Local => Vec::new(),
-            _ if slabs.len() == 1 => Vec::new(),
-            _ => {
-                let weight = |slab: &Slab| shares.iter().find(|share| share.node == slab.node).map_or(1, |s| s.weight);
-                deal(&slabs.iter().map(weight).collect::<Vec<_>>())
-            }
+        for partition in partitions.iter() {
+            (0..partition.units()).for_each(|unit| partition.activate(unit));
+        }
+        arena.publish(Routes::new(&config.policy, &shares, topology, &partitions));
+        Ok((arena, partitions))
+    }
+
+    /// Takes a slab in, as partitions of so many frames without active units.
+    ///
+    /// # Errors
+    /// When there are too many partitions.
+    pub(crate) fn add(&self, slab: Slab, counts: &[usize], partitions: &Partitions) -> Result<(), PoolError> {
+        let mut slabs = self.slabs.lock();
+        let slab = Arc::new(slab);
+        slabs.push(slab.clone());
+        slab.name_memory();
+        let mut at = 0;
+        for &count in counts {
+            let place = (slabs.len() - 1, at / UNIT);
+            let made = partitions.add(|id| slab.partition(id, place, at, count));
+            made.ok_or(PoolError::TooManyPartitions)?;
+            at += count;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn slabs(&self) -> Vec<Arc<Slab>> {
+        self.slabs.lock().clone()
+    }
+
+    /// From now on frames are found by `routes`.
+    pub(crate) fn publish(&self, routes: Routes) {
+        let routes = Box::into_raw(Box::new(routes));
+        self.published.lock().push(routes);
+        self.routes.store(routes.expose_provenance(), Release);
+    }
+
+    pub(crate) fn routes(&self) -> &Routes {
+        let address = self.routes.load(Acquire);
+        // SAFETY: `publish` put it there, before anything is routed; published routes live as long as the arena and are not changed.
+        unsafe { &*std::ptr::with_exposed_provenance::<Routes>(address) }
+    }
+
+    pub(crate) fn descriptor_bytes(&self) -> usize {
+        self.slabs().iter().map(|slab| slab.descriptors.len()).sum()
+    }
+
+    pub(crate) fn regions(&self) -> Vec<PoolRegion> {
+        let slabs = self.slabs();
+        let of = |(number, slab): (usize, &Arc<Slab>)| {
+            // A node that got more memory later has several.
+            let earlier = slabs[..number].iter().filter(|other| other.node == slab.node).count();
+            let part = if earlier == 0 { String::new() } else { format!(", part {}", earlier + 1) };
+            let named = |what: &str| format!("pool {what}, node {}{part}", slab.node);
+            [
+                PoolRegion::of(named("frames"), Some(slab.node), &slab.data),
+                PoolRegion::of(named("descriptors"), Some(slab.node), &slab.descriptors),
+            ]
         };
-        let homes = homes(&slabs, topology);
-        Ok((Arena { slabs, homes: homes.into(), deal: deal.into() }, made))
+        slabs.iter().enumerate().flat_map(of).collect()
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        for routes in self.published.lock().drain(..) {
+            // SAFETY: made by `Box::into_raw` in `publish`; nobody borrows from the arena any more.
+            drop(unsafe { Box::from_raw(routes) });
+        }
+    }
+}
+
+impl Routes {
+    /// Over the partitions that have active units.
+    pub(crate) fn new(policy: &Policy, shares: &[Share], topology: &Topology, partitions: &Partitions) -> Routes {
+        let mut groups: Vec<Group> = Vec::new();
+        for partition in partitions.iter().filter(|partition| partition.active_frames() > 0) {
+            match groups.iter_mut().find(|group| group.node == partition.node()) {
+                Some(group) => group.partitions.push(partition.id() as u32),
+                None => groups.push(Group { node: partition.node(), partitions: vec![partition.id() as u32] }),
+            }
+        }
+        let weight =
+            |group: &Group| shares.iter().find(|share| share.node == group.node).map_or(0, |share| share.weight);
+        let weights: Vec<usize> = groups.iter().map(weight).collect();
+        let dealt = deals(policy) && groups.len() > 1 && weights.iter().any(|weight| *weight > 0);
+        let deal = if dealt { deal(&weights) } else { Vec::new() };
+        Routes { homes: homes(&groups, topology).into(), deal: deal.into(), groups: groups.into() }
     }
 
     /// The partition of tasks that run on this CPU.
     pub(crate) fn home(&self, cpu: usize) -> usize {
-        self.homes[cpu % self.homes.len()] as usize
+        self.homes[cpu % self.homes.len()].0 as usize
     }
 
     /// Whether a page's number decides on which node it lies.
@@ -169,102 +282,92 @@ impl Arena {
         !self.deal.is_empty()
     }
 
-    /// The partition that a page's frame is to come from, wanted by a task at home in partition `home`.
-    pub(crate) fn partition_for(&self, page_no: PageNo, home: usize) -> usize {
-        if self.deal.is_empty() {
-            return home;
-        }
-        let mine = &self.slab_for(page_no).partitions;
-        // The tasks of one core share a partition on every node, so that cores meet as seldom there as at home.
-        if mine.contains(&home) { home } else { mine.start + home % mine.len() }
+    fn group_for(&self, page_no: PageNo) -> usize {
+        self.deal[(page_no / DEAL_PAGES) as usize % self.deal.len()] as usize
     }
 
-    /// The slab that a page is dealt to.
-    fn slab_for(&self, page_no: PageNo) -> &Slab {
-        let turn = (page_no / DEAL_PAGES) as usize % self.deal.len();
-        &self.slabs[self.deal[turn] as usize]
+    /// The partition that a page's frame is to come from, wanted by a task on this CPU.
+    pub(crate) fn partition_for(&self, page_no: PageNo, cpu: usize) -> usize {
+        let (home, own) = self.homes[cpu % self.homes.len()];
+        if self.deal.is_empty() {
+            return home as usize;
+        }
+        let group = self.group_for(page_no);
+        if group == own as usize {
+            return home as usize;
+        }
+        // The tasks of one core share a partition on every node, so that cores meet as seldom there as at home.
+        let there = &self.groups[group].partitions;
+        there[home as usize % there.len()] as usize
     }
 
     /// The node that a page is dealt to, where numbers decide.
-    pub(crate) fn node_for(&self, page_no: PageNo) -> usize {
-        self.slab_for(page_no).node
+    pub(crate) fn node_for(&self, page_no: PageNo) -> Option<usize> {
+        self.is_dealt().then(|| self.groups[self.group_for(page_no)].node)
     }
 
-    pub(crate) fn frame_bytes(&self) -> usize {
-        self.slabs.iter().map(|s| s.data.len()).sum()
-    }
-
-    pub(crate) fn descriptor_bytes(&self) -> usize {
-        self.slabs.iter().map(|s| s.descriptors.len()).sum()
-    }
-
-    pub(crate) fn regions(&self) -> Vec<PoolRegion> {
-        let of = |slab: &Slab| {
-            let named = |what: &str| format!("pool {what}, node {}", slab.node);
-            [
-                PoolRegion::of(named("frames"), Some(slab.node), &slab.data),
-                PoolRegion::of(named("descriptors"), Some(slab.node), &slab.descriptors),
-            ]
-        };
-        self.slabs.iter().flat_map(of).collect()
+    pub(crate) fn groups(&self) -> &[Group] {
+        &self.groups
     }
 }
 
-/// CPU number -> partition: one of its own node's slab, or of the nearest node that has one.
-fn homes(slabs: &[Slab], topology: &Topology) -> Vec<u32> {
+/// CPU number -> partition and group: one of its own node's, or of the nearest node that has one.
+fn homes(groups: &[Group], topology: &Topology) -> Vec<(u32, u16)> {
     let highest = topology.cpus().iter().map(|cpu| cpu.id).max().unwrap_or(0);
-    let mut homes = vec![0; highest + 1];
-    let mut residents = vec![0; slabs.len()];
+    let mut homes = vec![(groups[0].partitions[0], 0); highest + 1];
+    let mut residents = vec![0; groups.len()];
     for cpu in topology.cpus() {
-        let slab_on = |node: &usize| slabs.iter().position(|slab| slab.node == *node);
-        let slab = topology.nearest(cpu.node).iter().find_map(slab_on).unwrap_or(0);
-        let mine = &slabs[slab].partitions;
-        homes[cpu.id] = (mine.start + residents[slab] % mine.len()) as u32;
-        residents[slab] += 1;
+        let group_on = |node: &usize| groups.iter().position(|group| group.node == *node);
+        let group = topology.nearest(cpu.node).iter().find_map(group_on).unwrap_or(0);
+        let mine = &groups[group].partitions;
+        homes[cpu.id] = (mine[residents[group] % mine.len()], group as u16);
+        residents[group] += 1;
     }
     homes
 }
 
 impl Slab {
-    /// Maps one node's memory, for partitions of `counts` frames.
-    fn map(config: &PoolConfig, topology: &Topology, share: &Share, counts: &[usize]) -> Result<Slab, PoolError> {
-        let frames: usize = counts.iter().sum();
+    /// Maps memory of one node, for so many frames.
+    pub(crate) fn map(
+        config: &PoolConfig,
+        topology: &Topology,
+        node: usize,
+        policy: &Policy,
+        frames: usize,
+    ) -> Result<Slab, PoolError> {
         let map = |bytes: usize| {
             let huge = if config.huge_pages && bytes >= UNIT * PAGE_BYTES { HugePages::Try } else { HugePages::Off };
-            Region::new(bytes, &share.policy, huge, topology).map_err(Arc::new)
+            Region::new(bytes, policy, huge, topology).map_err(Arc::new)
         };
-        Ok(Slab {
-            node: share.node,
-            partitions: 0..0,
-            data: map(frames * PAGE_BYTES)?,
-            descriptors: map(frames * size_of::<Frame>())?,
-        })
+        Ok(Slab { node, data: map(frames * PAGE_BYTES)?, descriptors: map(frames * size_of::<Frame>())? })
     }
 
-    /// Writes the descriptors and makes the partitions.
-    fn fill(&mut self, counts: &[usize], partitions: &mut Vec<Partition>) {
-        let begin = partitions.len();
-        let first = self.descriptors.as_ptr().cast::<Frame>();
-        let frames: usize = counts.iter().sum();
-        Frame::name_memory(first, frames);
+    fn name_memory(&self) {
+        let frames = self.data.len() / PAGE_BYTES;
+        Frame::name_memory(self.descriptors.as_ptr().cast::<Frame>(), frames);
         homenode_platform::name_memory(self.data.as_ptr().cast::<[u8; PAGE_BYTES]>(), frames, "page", &[]);
-        let mut at = 0;
-        for &count in counts {
-            let id = partitions.len();
-            for index in 0..count {
-                // SAFETY: at + index < frames, so both places lie in their regions; regions are
-                // aligned to 2 MiB, so a descriptor to its 128 bytes; nobody else knows them yet.
-                unsafe {
-                    let bytes = self.data.as_ptr().add((at + index) * PAGE_BYTES);
-                    first.add(at + index).write(Frame::new(id as u32, index as u32, bytes));
-                }
+    }
+
+    /// Bytes of frames in a range of units.
+    pub(crate) fn bytes(units: Range<usize>) -> Range<usize> {
+        units.start * UNIT * PAGE_BYTES..units.end * UNIT * PAGE_BYTES
+    }
+
+    /// Makes a partition of the frames from `at` on, and writes their descriptors.
+    fn partition(&self, id: usize, place: (usize, usize), at: usize, count: usize) -> Partition {
+        assert!((at + count) * PAGE_BYTES <= self.data.len());
+        let first = self.descriptors.as_ptr().cast::<Frame>();
+        for index in 0..count {
+            // SAFETY: at + index lies within the slab's frames, so both places lie in their regions; regions are aligned to 2 MiB,
+            // so a descriptor to its 128 bytes; nobody else knows them yet.
+            unsafe {
+                let bytes = self.data.as_ptr().add((at + index) * PAGE_BYTES);
+                first.add(at + index).write(Frame::new(id as u32, index as u32, bytes));
             }
-            // SAFETY: the descriptors at.. at+count were just written, numbered 0.. for this
-            // partition; the region lives as long as the pool, which drops partitions first.
-            partitions.push(unsafe { Partition::new(id, self.node, first.add(at), count) });
-            at += count;
         }
-        self.partitions = begin..partitions.len();
+        // SAFETY: the descriptors at.. at+count were just written, numbered 0.. for this partition; the slab lives as long as the
+        // arena, and the pool drops partitions before that.
+        unsafe { Partition::new(id, self.node, place, first.add(at), count) }
     }
 }
 
@@ -275,8 +378,12 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
+    fn share(cpus: usize, weight: usize) -> Share {
+        Share { node: 0, cpus: (0..cpus).collect(), weight, policy: Policy::Default }
+    }
+
     fn shape(bytes: usize, partitions: usize, cpus: &[usize]) -> Vec<Vec<usize>> {
-        let shares: Vec<_> = cpus.iter().map(|cpus| (*cpus, 1)).collect();
+        let shares: Vec<_> = cpus.iter().map(|cpus| share(*cpus, 1)).collect();
         layout(&PoolConfig { bytes, partitions, ..PoolConfig::default() }, &shares)
     }
 
@@ -307,7 +414,8 @@ mod tests {
     #[test]
     fn weights_decide_the_sizes() {
         let config = PoolConfig { bytes: 80 * MIB, partitions: 4, ..PoolConfig::default() };
-        let frames: Vec<usize> = layout(&config, &[(2, 5), (2, 2), (0, 1)]).iter().map(|p| p.iter().sum()).collect();
+        let frames: Vec<usize> =
+            layout(&config, &[share(2, 5), share(2, 2), share(0, 1)]).iter().map(|p| p.iter().sum()).collect();
         assert_eq!(frames, [25 * UNIT, 10 * UNIT, 5 * UNIT]);
     }
 
@@ -340,9 +448,9 @@ mod tests {
             ..PoolConfig::default()
         };
         let (one, _) = Arena::new(&config("interleave"), &machine("laptop-8")).unwrap();
-        assert!(!one.is_dealt());
+        assert!(!one.routes().is_dealt());
         let four = machine("kunpeng-920").as_one_node();
-        assert!(!Arena::new(&config("interleave"), &four).unwrap().0.is_dealt());
+        assert!(!Arena::new(&config("interleave"), &four).unwrap().0.routes().is_dealt());
         assert!(Arena::new(&config("bind=7"), &machine("kunpeng-920")).is_err());
     }
 }

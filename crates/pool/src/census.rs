@@ -66,7 +66,7 @@ impl Pool {
     pub fn look(&self, frames: Range<usize>, census: &Census) -> Result<Vec<FrameInfo>, Refusal> {
         let mut found = Vec::with_capacity(frames.len());
         let mut first = 0;
-        for partition in &self.partitions {
+        for partition in self.partitions.iter() {
             let all = partition.frames().len();
             let here = frames.start.clamp(first, first + all) - first..frames.end.clamp(first, first + all) - first;
             for index in here {

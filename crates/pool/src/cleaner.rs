@@ -22,6 +22,7 @@ use homenode_topology::Topology;
 
 use crate::frame::Frame;
 use crate::partition::{Partition, balance};
+use crate::partitions::Partitions;
 use crate::writeback::{BATCH_PAGES, Batch, Buffers};
 use crate::{NO_PAGE, PageNo, Pool, PoolError};
 
@@ -63,8 +64,13 @@ pub(crate) struct Patience {
 }
 
 impl Cleaners {
-    pub(crate) fn new(partitions: &[Partition], topology: &Topology, frame_patience_ns: u64) -> Cleaners {
+    /// For the nodes that have partitions or may get some.
+    pub(crate) fn new(partitions: &Partitions, topology: &Topology, frame_patience_ns: u64) -> Cleaners {
         let mut nodes: Vec<usize> = partitions.iter().map(Partition::node).collect();
+        if !topology.is_uniform() {
+            nodes.extend(topology.memory_nodes().iter().map(|node| node.id));
+        }
+        nodes.sort_unstable();
         nodes.dedup();
         let bound = nodes.len() > 1;
         let cpus = |node| {
@@ -136,11 +142,15 @@ impl Cleaner {
 }
 
 impl Pool {
+    /// Starts the cleaners of the nodes that have partitions, as far as they don't run.
     pub(crate) fn start_cleaners(self: &Arc<Pool>) {
         let mut handles = self.cleaners.handles.lock();
         for index in 0..self.cleaners.each.len() {
             let (pool, cleaners) = (Arc::downgrade(self), self.cleaners.clone());
-            cleaners.each[index].running.store(true, SeqCst);
+            let used = self.partitions.iter().any(|partition| partition.node() == cleaners.each[index].node);
+            if !used || cleaners.stop.load(SeqCst) || cleaners.each[index].running.swap(true, SeqCst) {
+                continue;
+            }
             let name = format!("cleaner-{}", cleaners.each[index].node);
             handles.push(thread::spawn(&name, move || run(pool, &cleaners, index)));
         }
@@ -283,14 +293,17 @@ impl Pool {
             return;
         }
         // Where page numbers decide, what is too much for one partition goes to its neighbours on the node.
-        let mut first = 0;
-        let same_node = |a: &Partition, b: &Partition| !self.is_dealt() || a.node() == b.node();
-        for group in self.partitions.chunk_by(same_node) {
-            let routes = balance(&demand[first..first + group.len()]);
-            for (partition, (keep, target)) in group.iter().zip(routes) {
-                partition.set_redirect(keep, first + target);
+        let routes = self.arena.routes();
+        let all: Vec<u32> = routes.groups().iter().flat_map(|group| &group.partitions).copied().collect();
+        let groups: Vec<&[u32]> = match routes.is_dealt() {
+            true => routes.groups().iter().map(|group| &group.partitions[..]).collect(),
+            false => vec![&all],
+        };
+        for group in groups {
+            let wanted: Vec<u64> = group.iter().map(|id| demand.get(*id as usize).copied().unwrap_or(0)).collect();
+            for (id, (keep, target)) in group.iter().zip(balance(&wanted)) {
+                self.partitions[*id as usize].set_redirect(keep, group[target] as usize);
             }
-            first += group.len();
         }
         *before = now;
     }

@@ -53,6 +53,23 @@ pub enum PoolError {
         /// The system's answer.
         source: Arc<io::Error>,
     },
+    /// The machine has too little memory left for the pool to grow.
+    #[error("the pool cannot grow by {bytes} bytes: the machine can give {available_bytes} more")]
+    NoMemory {
+        /// What was asked for.
+        bytes: u64,
+        /// Free memory, and page cache that can be dropped.
+        available_bytes: u64,
+    },
+    /// The pool's size and policy have been changed too often since the start.
+    #[error("the pool has too many partitions")]
+    TooManyPartitions,
+    /// Frames that the pool is to give up stay in use.
+    #[error("pages stay in the part of the pool that is to go{}", .last_write_error.as_ref().map(|e| format!(" (last write error: {e})")).unwrap_or_default())]
+    NotVacated {
+        /// Why pages could not be written, if that is the reason.
+        last_write_error: Option<Arc<io::Error>>,
+    },
     /// No frame can be freed: all are latched, or dirty and unwritable.
     #[error("no free frame in the pool{}", .last_write_error.as_ref().map(|e| format!(" (last write error: {e})")).unwrap_or_default())]
     NoFrame {

@@ -35,8 +35,10 @@ mod frame;
 mod guard;
 mod page;
 mod partition;
+mod partitions;
 mod pool;
 mod prewarm;
+mod reshape;
 mod space;
 mod stats;
 mod translation;
@@ -48,6 +50,7 @@ pub use error::PoolError;
 pub use guard::{Exclusive, Optimistic, Shared};
 pub use page::{PageBuf, PageMut, PageRef, header, page_checksum};
 pub use pool::{Pool, PoolConfig, RepairHook};
+pub use reshape::Reshaped;
 pub use stats::{PartitionStats, PoolRegion, PoolStats};
 pub use writeback::Pace;
 

@@ -16,6 +16,8 @@ use crate::frame::{Frame, checkpoint_fence};
 use crate::guard::{Exclusive, Optimistic, Shared};
 use crate::page::{header, seal, verify};
 use crate::partition::Partition;
+use crate::partitions::Partitions;
+use crate::reshape::Shape;
 use crate::space::Space;
 use crate::stats::{PoolRegion, PoolStats, bump};
 use crate::translation::{Entry, Slot, Translation};
@@ -72,8 +74,9 @@ impl Default for PoolConfig {
 pub struct Pool {
     pub(crate) translation: Translation,
     // Before the arena: partitions point into it.
-    pub(crate) partitions: Box<[Partition]>,
-    arena: Arena,
+    pub(crate) partitions: Partitions,
+    pub(crate) arena: Arena,
+    pub(crate) shape: Shape,
     pub(crate) file: PageFile,
     pub(crate) wal: Arc<dyn Wal>,
     pub(crate) space: Space,
@@ -108,7 +111,8 @@ impl Pool {
         let pool = Arc::new(Pool {
             translation: Translation::new(topology),
             cleaners: Arc::new(Cleaners::new(&partitions, topology, config.frame_patience_ns)),
-            partitions: partitions.into(),
+            shape: Shape::new(&config, topology),
+            partitions,
             arena,
             file,
             wal,
@@ -332,18 +336,18 @@ impl Pool {
 
     /// The partition of the CPU that the calling task runs on.
     pub(crate) fn home(&self) -> &Partition {
-        &self.partitions[self.arena.home(thread::current_cpu())]
+        &self.partitions[self.arena.routes().home(thread::current_cpu())]
     }
 
     /// The partition that the page belongs to, or that the calling task is at home in.
     pub(crate) fn partition_for(&self, page_no: PageNo) -> &Partition {
-        &self.partitions[self.arena.partition_for(page_no, self.home().id())]
+        &self.partitions[self.arena.routes().partition_for(page_no, thread::current_cpu())]
     }
 
     /// The node that a page belongs to: by its number where that decides, else by the frame that holds it now.
     pub fn node_of(&self, page_no: PageNo) -> Option<usize> {
-        if self.is_dealt() {
-            return Some(self.arena.node_for(page_no));
+        if let Some(node) = self.arena.routes().node_for(page_no) {
+            return Some(node);
         }
         let frame = self.translation.slot(page_no).and_then(Slot::frame)?;
         Some(self.partitions[frame.partition()].node())
@@ -351,7 +355,7 @@ impl Pool {
 
     /// Whether a page's number decides on which node it lies.
     pub(crate) fn is_dealt(&self) -> bool {
-        self.arena.is_dealt()
+        self.arena.routes().is_dealt()
     }
 
     /// A frame for this page that holds none yet, exclusively latched.
@@ -377,7 +381,7 @@ impl Pool {
     }
 
     /// Partitions from `first` on: those of its node before the others.
-    fn near<'p>(&'p self, first: &'p Partition) -> impl Iterator<Item = &'p Partition> {
+    pub(crate) fn near<'p>(&'p self, first: &'p Partition) -> impl Iterator<Item = &'p Partition> + Clone {
         let count = self.partitions.len();
         let turn = move |i: usize| &self.partitions[(first.id() + i) % count];
         let same = (0..count).map(turn).filter(|p| p.node() == first.node());
@@ -393,7 +397,7 @@ impl Pool {
         Some(frame)
     }
 
-    fn evict_near<'p>(&'p self, first: &'p Partition) -> Option<&'p Frame> {
+    pub(crate) fn evict_near<'p>(&'p self, first: &'p Partition) -> Option<&'p Frame> {
         /// Steps of 64 frames before the cleaner is a better idea than looking on.
         const STEPS_MAX: usize = 8;
         self.near(first).find_map(|partition| {
@@ -623,7 +627,7 @@ impl Pool {
             partitions: self.partitions.iter().map(Partition::stats).collect(),
             high_water: self.space.high_water(),
             free_pages: self.space.free_count(),
-            frame_bytes: self.arena.frame_bytes() as u64,
+            frame_bytes: self.partitions.iter().map(|p| p.active_frames() * PAGE_BYTES).sum::<usize>() as u64,
             descriptor_bytes: self.arena.descriptor_bytes() as u64,
             translation_bytes: self.translation.bytes() as u64,
         }

@@ -98,6 +98,13 @@ impl Case {
                 self.pool.checkpoint_write(up_to, Pace::Fast).unwrap();
                 self.check_file(up_to, &needed);
             }
+            _ if number == 1 => {
+                // Pages of the unit that comes and goes have to move.
+                self.pool.reshape(Some(4 << 20), None).unwrap();
+                let up_to = self.wal.tail();
+                assert!(self.pool.min_rec_lsn().is_none_or(|lsn| lsn <= up_to));
+                self.pool.reshape(Some(2 << 20), None).unwrap();
+            }
             _ => {
                 let guard = self.pool.allocate_unlogged(number).unwrap();
                 let page_no = guard.page_no();

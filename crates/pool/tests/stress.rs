@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use common::*;
 use homenode_platform::executor::Executor;
 use homenode_pool::*;
+use homenode_topology::{Topology, machines};
 
 const COUNTER: usize = 64;
 const PATTERN: usize = 72;
@@ -57,10 +58,10 @@ fn check(bytes: &[u8], page_no: PageNo) -> u64 {
 }
 
 impl Model {
-    fn new(folder: &Folder, config: PoolConfig, pages: usize) -> Arc<Model> {
+    fn new(folder: &Folder, config: PoolConfig, pages: usize, machine: &Topology) -> Arc<Model> {
         let wal = MemoryWal::new();
         wal.flush_us.store(200, SeqCst);
-        let pool = open(folder, &wal, config);
+        let pool = Pool::new(config, open_file(&folder.pages()), wal.clone(), machine).unwrap();
         let mut model = Model {
             changes: (0..pages).map(|_| Mutex::new(Vec::new())).collect(),
             counters: (0..pages).map(|_| AtomicU64::new(0)).collect(),
@@ -224,11 +225,22 @@ fn steps() -> usize {
 }
 
 fn run_threads(config: PoolConfig, pages: usize) {
+    run_threads_while(config, pages, &Topology::discover(), |_| ());
+}
+
+/// As [`run_threads`] on some machine, with `meanwhile` called again and again.
+fn run_threads_while(config: PoolConfig, pages: usize, machine: &Topology, meanwhile: impl Fn(&Arc<Pool>) + Sync) {
     let folder = Folder::new("stress");
-    let model = Model::new(&folder, config, pages);
+    let model = Model::new(&folder, config, pages, machine);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let checkpointer = scope.spawn(|| model.checkpoints(&folder, &stop));
+        let other = scope.spawn(|| {
+            while !stop.load(SeqCst) {
+                meanwhile(&model.pool);
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
         let workers: Vec<_> = (0..16)
             .map(|lane| {
                 let model = &model;
@@ -242,6 +254,7 @@ fn run_threads(config: PoolConfig, pages: usize) {
         stop.store(true, SeqCst);
         assert!(ends.iter().all(Result::is_ok));
         assert!(checkpointer.join().unwrap() > 0);
+        other.join().unwrap();
     });
     finish(&folder, &model);
 }
@@ -282,7 +295,7 @@ fn threads_without_cleaners() {
 #[test]
 fn coroutines_park_instead_of_blocking_their_worker() {
     let folder = Folder::new("coroutines");
-    let model = Model::new(&folder, PoolConfig { lanes: 4, ..small() }, 1280);
+    let model = Model::new(&folder, PoolConfig { lanes: 4, ..small() }, 1280, &Topology::discover());
     let stop = Arc::new(AtomicBool::new(false));
     std::thread::scope(|scope| {
         let checkpointer = scope.spawn(|| model.checkpoints(&folder, &stop));
@@ -318,4 +331,46 @@ fn run_worker(model: &Arc<Model>, lane: usize) {
             std::thread::park_timeout(std::time::Duration::from_millis(1));
         }
     }
+}
+
+/// The pool's size goes up and down; nobody sees another page than before.
+#[test]
+fn the_size_changes_while_threads_work() {
+    let moved = AtomicU64::new(0);
+    let config = PoolConfig { bytes: 4 << 20, partitions: 2, lanes: 16, ..small() };
+    run_threads_while(config, 2560, &Topology::discover(), |pool| {
+        for mib in [16, 6, 10, 2, 12, 4] {
+            let done = pool.reshape(Some(mib << 20), None).unwrap();
+            assert_eq!(pool.shape().0, mib << 20);
+            assert!(pool.stats().total().frames == (mib as u64) << 6);
+            moved.fetch_add(done.moved + done.evicted, SeqCst);
+        }
+    });
+    assert!(moved.load(SeqCst) > 0);
+}
+
+/// So does its policy, on a machine with four nodes (as far as the pool knows; their memory is here).
+#[test]
+fn the_policy_changes_while_threads_work() {
+    let machine = Topology::from_bundle(machines::text("kunpeng-920").unwrap()).unwrap();
+    let config = PoolConfig { bytes: 16 << 20, partitions: 8, lanes: 16, policy: "local".parse().unwrap(), ..small() };
+    let moved = AtomicU64::new(0);
+    run_threads_while(config, 5120, &machine, |pool| {
+        for (policy, nodes) in
+            [("interleave", 4), ("preferred=2", 1), ("local", 4), ("preferred=0", 1), ("weighted", 4)]
+        {
+            let done = pool.reshape(None, Some(&policy.parse().unwrap())).unwrap();
+            moved.fetch_add(done.moved, SeqCst);
+            let parts = pool.stats().partitions;
+            let mut used: Vec<usize> = parts.iter().filter(|part| part.frames > 0).map(|part| part.node).collect();
+            used.sort_unstable();
+            used.dedup();
+            assert_eq!(used.len(), nodes, "{policy}: {used:?}");
+            assert_eq!(parts.iter().map(|part| part.frames).sum::<u64>(), 1024);
+            assert!(parts.len() <= 32, "memory is used again: {} partitions", parts.len());
+        }
+        assert!(pool.reshape(None, Some(&"preferred=9".parse().unwrap())).is_err());
+        assert_eq!(pool.shape().1, "weighted".parse().unwrap());
+    });
+    assert!(moved.load(SeqCst) > 0);
 }

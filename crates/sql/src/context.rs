@@ -138,7 +138,10 @@ impl Context {
         } else if lower == "transaction_isolation" {
             return self.settings.get("default_transaction_isolation").map(str::to_string);
         }
-        self.settings.get(&lower).map(str::to_string)
+        match self.server_setting(&lower) {
+            Some(value) => Ok(value),
+            None => self.settings.get(&lower).map(str::to_string),
+        }
     }
 }
 

@@ -40,25 +40,20 @@ pub(crate) fn aggregate(
             let part = match &tallies {
                 Some(tallies) => {
                     let mut tallies = tallies.clone();
-                    for range in piece.ranges() {
-                        reader.scan(range, |row| {
-                            if scan.filter.is_empty() || matches(&scan, row, &params, &mut env)? {
-                                tallies.iter_mut().for_each(|tally| tally.add_row(&scan.table.layout, row));
-                            }
-                            Ok(true)
-                        })?;
-                    }
+                    reader.scan(piece, |row| {
+                        if scan.filter.is_empty() || matches(&scan, row, &params, &mut env)? {
+                            tallies.iter_mut().for_each(|tally| tally.add_row(&scan.table.layout, row));
+                        }
+                        Ok(())
+                    })?;
                     Part::Tallies(tallies)
                 }
                 None => {
                     let mut groups = HashTable::default();
                     let mut arguments = Vec::new();
-                    for range in piece.ranges() {
-                        reader.scan(range, |row| {
-                            add_row(&plan, &scan, row, &params, &mut env, &mut groups, &mut arguments)?;
-                            Ok(true)
-                        })?;
-                    }
+                    reader.scan(piece, |row| {
+                        add_row(&plan, &scan, row, &params, &mut env, &mut groups, &mut arguments)
+                    })?;
                     Part::Groups(groups)
                 }
             };

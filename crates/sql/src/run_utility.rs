@@ -70,6 +70,7 @@ impl Connection {
                 plain("SET")
             }
             Utility::Set { name, value, local } => self.set(name, value.as_deref(), *local),
+            Utility::AlterSystem { name, value } => self.set_server(name, value.as_deref(), "ALTER SYSTEM"),
             Utility::Reset(name) => {
                 match name {
                     Some(name) => return self.set(name, None, false).map(|_| Run::Complete(Tag::Plain("RESET"))),
@@ -181,7 +182,19 @@ impl Connection {
         }
     }
 
+    fn set_server(&mut self, name: &str, value: Option<&str>, tag: &'static str) -> Result<Run> {
+        let done = self.context.set_server(name, value)?;
+        self.context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, &done);
+        Ok(Run::Complete(Tag::Plain(tag)))
+    }
+
     fn set(&mut self, name: &str, value: Option<&str>, local: bool) -> Result<Run> {
+        if crate::server_settings::is_server_setting(name) {
+            return match local {
+                true => Err(Error::unsupported(format!("SET LOCAL {name}: it is the whole server's"))),
+                false => self.set_server(name, value, "SET"),
+            };
+        }
         if local && !self.transactions.in_block() {
             let message = "SET LOCAL can only be used in transaction blocks";
             self.context.notice("WARNING", SqlState::NO_ACTIVE_SQL_TRANSACTION, message);
@@ -222,6 +235,9 @@ impl Connection {
                         Value::Text(value),
                         Value::text(definition.description),
                     ]);
+                }
+                for (name, about) in crate::server_settings::SERVER_SETTINGS {
+                    rows.push(vec![Value::text(name), Value::Text(self.context.setting(name)?), Value::text(about)]);
                 }
                 rows
             }

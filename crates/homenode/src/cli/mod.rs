@@ -4,4 +4,3 @@ mod limits;
 mod logging;
 mod process;
 pub(crate) mod serve;
-mod size;

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::ArgAction;
-use homenode_engine::Database;
+use homenode_engine::{Database, size};
 use homenode_memory::Policy;
 use homenode_platform::thread;
 use homenode_server::{Config, Server, ServerError, SqlBackend, spread_workers};
 
-use super::{limits, logging, process, size};
+use super::{limits, logging, process};
 
 /// The pool takes this part of the memory when nothing else is said.
 const POOL_SHARE: u64 = 4;

@@ -568,6 +568,10 @@ pub(super) fn call(context: &mut Context, name: &str, args: &[Value]) -> Option<
             Ok(pid) => context.db.pin(pid, None).map(Value::Bool),
             Err(_) => Ok(Value::Bool(false)),
         },
+        "set_pool_policy" | "resize_pool" => {
+            let setting = if name == "resize_pool" { "homenode.pool_size" } else { "homenode.pool_policy" };
+            context.set_server(setting, args.first().and_then(Value::as_str)).map(text)
+        }
         "pg_prewarm" => prewarm(context, args),
         _ => return None,
     })

@@ -129,6 +129,11 @@ pub enum Utility {
     },
     /// `None`: ALL.
     Show(Option<String>),
+    /// `ALTER SYSTEM SET name = value`; `None` is `RESET`, or `SET name TO DEFAULT`.
+    AlterSystem {
+        name: String,
+        value: Option<String>,
+    },
     Reset(Option<String>),
     Discard(String),
     Truncate {

@@ -90,6 +90,7 @@ pub fn read(source: &str, tokens: &[Token]) -> Result<Option<Utility>> {
             let if_exists = r.eat_all("if exists");
             Utility::AlterSequence { name: r.name()?, if_exists, options: sequence_options(r)? }
         }
+        "alter" if r.eat("system") => alter_system(r)?,
         "create" | "alter" => return refuse_objects(r, &verb),
         "listen" | "notify" | "unlisten" | "grant" | "revoke" | "comment" | "do" | "call" | "cluster" | "reindex"
         | "refresh" | "load" | "import" | "security" | "reassign" | "merge" => {
@@ -217,6 +218,19 @@ fn setting_name(r: &mut Reader<'_>) -> Result<String> {
 
 fn show(r: &mut Reader<'_>) -> Result<Utility> {
     Ok(Utility::Show(if r.eat("all") { None } else { Some(setting_name(r)?) }))
+}
+
+fn alter_system(r: &mut Reader<'_>) -> Result<Utility> {
+    if r.eat("reset") {
+        return Ok(Utility::AlterSystem { name: setting_name(r)?, value: None });
+    }
+    r.expect("set")?;
+    let name = setting_name(r)?;
+    if !r.eat_symbol("=") {
+        r.expect("to")?;
+    }
+    let value = if r.eat("default") { None } else { Some(setting_value(r)?) };
+    Ok(Utility::AlterSystem { name, value })
 }
 
 fn set(r: &mut Reader<'_>) -> Result<Utility> {

@@ -37,6 +37,8 @@ pub(super) static FUNCTIONS: &[Function] = &[
     effect("pg_cancel_backend", &[Int4], Bool),
     effect("pin", &[Int4, Int4], Bool),
     effect("unpin", &[Int4], Bool),
+    effect("set_pool_policy", &[Text], Text),
+    effect("resize_pool", &[Text], Text),
     effect("pg_prewarm", &[Regclass], Int8),
     prewarm(&[Regclass, Text]),
     prewarm(&[Regclass, Text, Text]),

@@ -14,7 +14,10 @@ const UNITS: [(&str, u64); 9] = [
 ];
 
 /// Reads a size such as `512MiB` or `1.5 GiB`; the unit may not be left out.
-pub(crate) fn parse(text: &str) -> Result<usize, String> {
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn parse(text: &str) -> Result<usize, String> {
     let text = text.trim();
     let digits = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let (number, unit) = (&text[..digits], text[digits..].trim());
@@ -31,7 +34,7 @@ pub(crate) fn parse(text: &str) -> Result<usize, String> {
 }
 
 /// Writes a size in the largest binary unit that it has at least one of.
-pub(crate) fn show(bytes: usize) -> String {
+pub fn show(bytes: usize) -> String {
     let (unit, one) = UNITS[..5].iter().rev().find(|(_, one)| bytes as u64 >= *one).copied().unwrap_or(UNITS[0]);
     let whole = bytes as f64 / one as f64;
     if whole.fract() == 0.0 { format!("{whole} {unit}") } else { format!("{whole:.1} {unit}") }
