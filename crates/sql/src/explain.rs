@@ -285,6 +285,7 @@ fn show(plan: &Plan) -> Shown {
             };
             node(title, Vec::new(), vec![show(&aggregate.input)])
         }
+        Plan::Window(window) => node("WindowAgg", Vec::new(), vec![show(&window.input)]),
         Plan::Sort(sort) => {
             let names = |register: usize| format!("#{register}");
             let keys: Vec<String> = sort

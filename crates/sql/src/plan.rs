@@ -4,7 +4,7 @@
 //! relation, so joins copy nothing and any join order leaves the columns where expressions expect them. Nodes that make a
 //! new row (aggregate, projection, set operations, derived tables) begin a new register row.
 
-use crate::expr::{AggregateCall, Expr};
+use crate::expr::{AggregateCall, Expr, WindowCall};
 use crate::virtual_table::VirtualTable;
 use crate::wire::Field;
 use homenode_engine::{LockWait, Table};
@@ -38,6 +38,8 @@ pub enum Plan {
     Project(Arc<ProjectPlan>),
     /// Groups and their aggregates.
     Aggregate(Arc<AggregatePlan>),
+    /// Window functions over the rows.
+    Window(Arc<WindowPlan>),
     /// Sorted rows, or the first of them.
     Sort(Arc<SortPlan>),
     /// Some of the rows.
@@ -305,6 +307,85 @@ pub struct SortKey {
     pub nulls_first: bool,
 }
 
+impl SortKey {
+    /// Ascending, NULL last.
+    pub fn ascending(value: Expr, ty: ColumnType) -> SortKey {
+        SortKey { value, ty, descending: false, nulls_first: false }
+    }
+}
+
+/// Window functions; rows keep their registers, and the results follow from register `width` on.
+pub struct WindowPlan {
+    /// Input.
+    pub input: Plan,
+    /// Registers of the input.
+    pub width: usize,
+    /// The windows.
+    pub windows: Vec<Window>,
+    /// The calls, in the order of their registers.
+    pub calls: Vec<WindowCall>,
+}
+
+/// OVER (...): which rows belong together, in which order, and which of them a row's function sees.
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// PARTITION BY.
+    pub partition: Vec<SortKey>,
+    /// ORDER BY.
+    pub order: Vec<SortKey>,
+    /// The frame.
+    pub frame: Frame,
+}
+
+/// What a frame's offsets count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameMode {
+    /// Rows.
+    Rows,
+    /// Differences of the value that is sorted by.
+    Range,
+    /// Groups of rows that are equal to the order.
+    Groups,
+}
+
+/// The part of a partition that a row's function sees.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// What offsets count.
+    pub mode: FrameMode,
+    /// Where it begins.
+    pub start: FrameEnd,
+    /// Where it ends.
+    pub end: FrameEnd,
+}
+
+impl Default for Frame {
+    /// RANGE UNBOUNDED PRECEDING: up to the last row that is equal to the current one.
+    fn default() -> Frame {
+        Frame { mode: FrameMode::Range, start: FrameEnd::UnboundedPreceding, end: FrameEnd::CurrentRow }
+    }
+}
+
+/// An end of a frame.
+#[derive(Clone, Debug)]
+pub enum FrameEnd {
+    /// The partition's first row.
+    UnboundedPreceding,
+    /// The current row, or those equal to it.
+    CurrentRow,
+    /// The partition's last row.
+    UnboundedFollowing,
+    /// So far from the current row.
+    Offset {
+        /// How far.
+        value: Expr,
+        /// Before it.
+        preceding: bool,
+        /// In RANGE mode: whether a row lies within this end, as [`crate::expr::range_end`] says.
+        reaches: Option<Expr>,
+    },
+}
+
 /// A sort.
 pub struct SortPlan {
     /// Input; rows keep their registers.
@@ -409,6 +490,7 @@ impl Plan {
             Plan::Project(plan) => plan.input.rows(),
             Plan::Aggregate(plan) if plan.groups.is_empty() => 1.0,
             Plan::Aggregate(plan) => (plan.input.rows() / 10.0).max(1.0),
+            Plan::Window(plan) => plan.input.rows(),
             Plan::Sort(plan) => plan.input.rows(),
             Plan::Limit(plan) => plan.input.rows(),
             Plan::Distinct(plan) => (plan.input.rows() / 2.0).max(1.0),

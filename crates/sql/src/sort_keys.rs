@@ -82,6 +82,11 @@ impl SortKeys {
         self.bytes[self.ends.last().copied().unwrap_or(0)..] >= *self.key(other)
     }
 
+    /// Whether two rows have the same key.
+    pub fn same(&self, a: usize, b: usize) -> bool {
+        self.key(a as u32) == self.key(b as u32)
+    }
+
     /// Bytes that the keys take.
     pub fn bytes(&self) -> usize {
         let words = self.ends.capacity() + self.heads.capacity() + self.packed.capacity();

@@ -1,7 +1,7 @@
 //! Do statements answer what PostgreSQL answers? Golden files, made by PostgreSQL 15 itself.
 //!
 //! `golden/<name>.sql` holds one statement a line; `golden/<name>.out` is what
-//! `psql -XAta -v VERBOSITY=terse < golden/<name>.sql` printed against PostgreSQL 15 with collation C and time zone UTC.
+//! `psql -XAtaS -v VERBOSITY=terse < golden/<name>.sql` printed against PostgreSQL 15 with collation C and time zone UTC.
 
 use homenode_engine::{Database, Options};
 use homenode_sql::{Connection, Outcome};
@@ -118,4 +118,9 @@ fn transactions() {
 #[test]
 fn definitions() {
     run("definitions");
+}
+
+#[test]
+fn windows() {
+    run("windows");
 }

@@ -2,10 +2,12 @@
 
 use super::from::{From, Source};
 use super::scope::CALL_BASE;
+use super::window::{WINDOW_BASE, Windows};
 use super::{folded, split_name};
 use crate::expr::{self, AggregateCall, Bound, Expr, Params};
 use crate::plan::{
     AggregatePlan, DistinctPlan, FilterPlan, LimitPlan, LockPlan, Plan, ProjectPlan, QueryPlan, SortKey, SortPlan,
+    WindowPlan,
 };
 use crate::planner;
 use crate::wire::Field;
@@ -60,14 +62,17 @@ pub(super) struct Lists {
 impl Lists {
     /// Gives aggregates their registers, now that the number of groups is known.
     pub fn settle_calls(&mut self, groups: usize) {
-        let mut settle = |register: usize| if register >= CALL_BASE { register - CALL_BASE + groups } else { register };
-        for item in &mut self.items {
-            item.bound.expr.map_columns(&mut settle);
-        }
-        for condition in &mut self.having {
-            condition.map_columns(&mut settle);
-        }
+        let items = self.items.iter_mut().map(|item| &mut item.bound.expr);
+        items.chain(&mut self.having).for_each(|expr| settle_calls(expr, groups));
     }
+}
+
+/// Gives an expression's aggregates their registers: they follow the groups.
+pub(super) fn settle_calls(expr: &mut Expr, groups: usize) {
+    expr.map_columns(&mut |register| match register {
+        CALL_BASE..WINDOW_BASE => register - CALL_BASE + groups,
+        _ => register,
+    });
 }
 
 /// Marks the registers that expressions use.
@@ -118,14 +123,20 @@ fn locked_relations(locks: &[ast::LockClause], from: &From) -> Result<Option<(Ve
 pub(super) fn plan_block(
     mut from: From,
     conditions: Vec<Expr>,
-    lists: Lists,
+    mut lists: Lists,
     groups: Option<(Vec<Bound>, Vec<AggregateCall>)>,
+    mut windows: Windows,
     tail: Tail<'_>,
     distinct: bool,
 ) -> Result<QueryPlan> {
     let locked = locked_relations(tail.locks, &from)?;
-    if locked.is_some() && (groups.is_some() || distinct) {
-        let what = if groups.is_some() { "GROUP BY clause or aggregate functions" } else { "DISTINCT clause" };
+    let windowed = !windows.calls.is_empty();
+    if locked.is_some() && (groups.is_some() || distinct || windowed) {
+        let what = match (groups.is_some(), distinct) {
+            (true, _) => "GROUP BY clause or aggregate functions",
+            (false, true) => "DISTINCT clause",
+            (false, false) => "window functions",
+        };
         return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, format!("FOR UPDATE is not allowed with {what}")));
     }
     let mut needed = vec![false; from.width];
@@ -138,7 +149,10 @@ pub(super) fn plan_block(
                 call.args.iter().chain(&call.filter).for_each(|argument| mark(argument, &mut needed));
             }
         }
-        None => lists.items.iter().for_each(|item| mark(&item.bound.expr, &mut needed)),
+        None => {
+            lists.items.iter().for_each(|item| mark(&item.bound.expr, &mut needed));
+            windows.exprs_mut().for_each(|expr| mark(expr, &mut needed));
+        }
     }
     let mut lock_registers = Vec::new();
     if let Some((relations, _)) = &locked {
@@ -150,7 +164,7 @@ pub(super) fn plan_block(
     let width = from.width;
     // Rows that come in the wanted order need no sort.
     let wanted_order: Vec<(Expr, bool, bool)> = match groups {
-        None if !distinct => lists
+        None if !distinct && !windowed => lists
             .order
             .iter()
             .map(|(place, descending, nulls_first)| (lists.items[*place].bound.expr.clone(), *descending, *nulls_first))
@@ -174,6 +188,18 @@ pub(super) fn plan_block(
         if !lists.having.is_empty() {
             input = Plan::Filter(Arc::new(FilterPlan { input, conditions: lists.having }));
         }
+    }
+    if windowed {
+        for item in &mut lists.items {
+            item.bound.expr.map_columns(&mut |register| match register {
+                WINDOW_BASE.. => register - WINDOW_BASE + width,
+                _ => register,
+            });
+        }
+        let Windows { windows, calls } = windows;
+        let results = calls.len();
+        input = Plan::Window(Arc::new(WindowPlan { input, width, windows, calls }));
+        width += results;
     }
     let sorted = planned.ordered && !wanted_order.is_empty();
     let sort = !lists.order.is_empty() && !sorted;

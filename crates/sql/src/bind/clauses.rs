@@ -40,7 +40,6 @@ pub(super) fn group_list(select: &ast::Select) -> Result<Vec<&ast::Expr>> {
 pub(super) fn refuse_clauses(select: &ast::Select) -> Result<()> {
     let refused = [
         (select.into.is_some(), "SELECT INTO"),
-        (!select.named_window.is_empty(), "window functions"),
         (select.qualify.is_some(), "QUALIFY"),
         (select.top.is_some(), "TOP"),
         (!select.lateral_views.is_empty(), "LATERAL VIEW"),

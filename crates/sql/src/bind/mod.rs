@@ -8,6 +8,7 @@ mod names;
 mod query;
 mod scope;
 mod select;
+mod window;
 
 pub(crate) use dml::{
     Conflict, DeletePlan, InsertPlan, InsertSource, ReturningPlan, UpdatePlan, copy_column, default_of,

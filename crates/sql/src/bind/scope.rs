@@ -30,6 +30,8 @@ pub(crate) type Outer = RefCell<Vec<((Option<String>, String), Bound)>>;
 pub(crate) enum Clause {
     /// Aggregates may stand here.
     Open,
+    /// Inside of an aggregate.
+    Argument,
     /// They may not; the clause's name is for the message.
     Closed(&'static str),
 }
@@ -105,10 +107,13 @@ impl Scope for FromScope<'_> {
     }
 
     fn intercept(&self, tree: &ast::Expr, params: &mut Params) -> Option<Result<Bound>> {
+        if let Some((function, _)) = expr::over_of(tree) {
+            return Some(Err(misplaced_window(function, self.clause)));
+        }
         if let Some(function) = aggregate_of(tree) {
             self.saw_aggregate.set(true);
             let error = match self.clause {
-                Clause::Open => "aggregate function calls cannot be nested".to_string(),
+                Clause::Open | Clause::Argument => "aggregate function calls cannot be nested".to_string(),
                 Clause::Closed(clause) => format!("aggregate functions are not allowed in {clause}"),
             };
             let span = function.name.0.first().and_then(|part| part.as_ident()).map(|ident| ident.span);
@@ -156,7 +161,7 @@ impl GroupScope<'_> {
             outer: self.from.outer,
             offered: self.from.offered,
             qualified: self.from.qualified,
-            clause: Clause::Open,
+            clause: Clause::Argument,
             saw_aggregate: Cell::new(false),
         };
         let call = expr::bind_aggregate(function, &inner, params)?;
@@ -202,6 +207,9 @@ impl Scope for GroupScope<'_> {
     }
 
     fn intercept(&self, tree: &ast::Expr, params: &mut Params) -> Option<Result<Bound>> {
+        if let Some((function, _)) = expr::over_of(tree) {
+            return Some(Err(misplaced_window(function, Clause::Closed("HAVING"))));
+        }
         if let Some(function) = aggregate_of(tree) {
             return Some(self.aggregate(function, params));
         }
@@ -247,6 +255,24 @@ fn aggregate_of(tree: &ast::Expr) -> Option<&ast::Function> {
     known.then_some(function)
 }
 
+/// A window function where none may stand.
+fn misplaced_window(function: &ast::Function, clause: Clause) -> Error {
+    let error = match clause {
+        Clause::Open => Error::new(SqlState::WINDOWING_ERROR, "window function calls cannot be nested"),
+        Clause::Argument => {
+            let message = "aggregate function calls cannot contain window function calls";
+            Error::new(SqlState::GROUPING_ERROR, message)
+        }
+        Clause::Closed(clause) => {
+            Error::new(SqlState::WINDOWING_ERROR, format!("window functions are not allowed in {clause}"))
+        }
+    };
+    match function.name.0.first().and_then(|part| part.as_ident()) {
+        Some(ident) => at(error, ident.span),
+        None => error,
+    }
+}
+
 /// Subqueries, and what is refused everywhere.
 fn special(binder: &Binder<'_>, scope: &dyn Scope, tree: &ast::Expr, params: &mut Params) -> Option<Result<Bound>> {
     Some(match tree {
@@ -265,7 +291,6 @@ fn special(binder: &Binder<'_>, scope: &dyn Scope, tree: &ast::Expr, params: &mu
             ast::Expr::Subquery(query) => compared(binder, scope, query, params, left, compare_op, true),
             _ => return None,
         },
-        ast::Expr::Function(function) if function.over.is_some() => Err(Error::unsupported("window functions")),
         ast::Expr::Function(function) => match &function.args {
             ast::FunctionArguments::Subquery(query) if is_array(&function.name) => {
                 subquery(binder, scope, query, params, Question::Array)

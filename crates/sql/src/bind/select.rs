@@ -1,10 +1,11 @@
 //! What does one SELECT compute? Its lists: output columns, groups, orders, conditions.
 
-use super::block::{Item, Lists, Tail, fit_output, plan_block};
+use super::block::{Item, Lists, Tail, fit_output, plan_block, settle_calls};
 use super::clauses::{direction, group_list, refuse_clauses, refuse_options};
 use super::from::{From, FromBinder, Source, conjuncts};
 use super::names::{bare_column, column_name, output_place};
 use super::scope::{Clause, FromScope, GroupScope, Offered, Outer};
+use super::window::WindowScope;
 use super::{Binder, at, folded, split_name};
 use crate::expr::{self, Bound, Params, Scope};
 use crate::plan::QueryPlan;
@@ -44,18 +45,20 @@ impl Binder<'_> {
         let open = scope(Clause::Open);
         let group_trees = group_list(select)?;
         let mut block = Block { select, tail: &tail, groups: None };
+        let windowed = |rows| WindowScope { rows, named: &select.named_window, found: RefCell::default() };
         let plain = if group_trees.is_empty() && select.having.is_none() {
             // Whether this is a query with aggregates shows when one is met; then it is bound again as one.
-            match block.items(&open, &from, params, keep_unknown) {
-                Ok(items) => Some(items),
+            let scope = windowed(&open);
+            match block.items(&scope, &from, params, keep_unknown) {
+                Ok(items) => Some((items, scope.found.into_inner())),
                 Err(_) if open.saw_aggregate.get() => None,
                 Err(error) => return Err(error),
             }
         } else {
             None
         };
-        let bound = match plain {
-            Some(bound) => bound,
+        let (bound, windows) = match plain {
+            Some(plain) => plain,
             None => {
                 let groups = group_trees
                     .iter()
@@ -67,7 +70,9 @@ impl Binder<'_> {
                     calls: RefCell::new(Vec::new()),
                     primary_keys: primary_keys(&from),
                 };
-                let mut bound = block.items(&group_scope, &from, params, keep_unknown)?;
+                let scope = windowed(&group_scope);
+                let mut bound = block.items(&scope, &from, params, keep_unknown)?;
+                let mut windows = scope.found.into_inner();
                 let having = match &select.having {
                     Some(tree) => {
                         let bound = expr::bind_to(tree, ColumnType::new(Type::Bool), false, &group_scope, params)?;
@@ -79,12 +84,13 @@ impl Binder<'_> {
                 let calls = group_scope.calls.into_inner();
                 bound.having = having;
                 bound.settle_calls(groups.len());
+                windows.exprs_mut().for_each(|expr| settle_calls(expr, groups.len()));
                 block.groups = Some((groups, calls));
-                bound
+                (bound, windows)
             }
         };
         let groups = block.groups.take();
-        plan_block(from, conditions, bound, groups, tail, select.distinct.is_some())
+        plan_block(from, conditions, bound, groups, windows, tail, select.distinct.is_some())
     }
 }
 

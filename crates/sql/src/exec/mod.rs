@@ -19,6 +19,7 @@ mod sort;
 mod subquery;
 mod trace;
 mod virtual_scan;
+mod window;
 
 pub(crate) use aggregate::{Group, finish_groups};
 pub(crate) use hash_table::HashTable;
@@ -69,6 +70,7 @@ pub(crate) fn build(plan: &Plan) -> Box<dyn Operator> {
         Plan::Filter(plan) => Box::new(simple::FilterRows::new(plan.clone())),
         Plan::Project(plan) => Box::new(simple::ProjectRows::new(plan.clone())),
         Plan::Aggregate(plan) => Box::new(aggregate::AggregateRows::new(plan.clone())),
+        Plan::Window(plan) => Box::new(window::WindowRows::new(plan.clone())),
         Plan::Sort(plan) => Box::new(sort::SortRows::new(plan.clone())),
         Plan::Limit(plan) => Box::new(simple::LimitRows::new(plan.clone())),
         Plan::Distinct(plan) => Box::new(distinct::DistinctRows::new(plan.clone())),

@@ -84,7 +84,11 @@ pub(super) fn concat(left: Bound, right: Bound, params: &mut Params) -> Result<B
 pub(super) fn bind_function(binder: &mut Binder<'_>, call: &ast::Function) -> Result<Bound> {
     let name = function_name(&call.name)?;
     if call.over.is_some() {
-        return Err(Error::unsupported("window functions"));
+        return Err(Error::new(SqlState::WINDOWING_ERROR, "window functions are not allowed here"));
+    }
+    if super::window::needs_over(&name) {
+        let message = format!("window function {name} requires an OVER clause");
+        return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message));
     }
     if call.filter.is_some() || !call.within_group.is_empty() {
         return Err(Error::new(

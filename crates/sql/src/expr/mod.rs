@@ -19,6 +19,7 @@ mod pattern;
 mod place;
 mod time;
 mod tree;
+mod window;
 
 pub use aggregate::{Accumulator, Aggregate, AggregateCall, bind_aggregate, is_aggregate};
 pub use arith::ArithOp;
@@ -31,6 +32,7 @@ pub use pattern::Pattern;
 pub(crate) use place::stored;
 pub use time::add_interval;
 pub use tree::{not, split_conjunction};
+pub use window::{WindowCall, WindowFunction, bind_window_call, is_time, over_of, range_end};
 
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value, ValueRef};
 use sqlparser::ast;
