@@ -1,6 +1,7 @@
 //! What do a server's sessions wait for while it is loaded? Counted where the server counts (Homenode), sampled elsewhere.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use super::outcome::Waits;
 use super::server::Kind;
@@ -10,6 +11,8 @@ use crate::waits::{self, Profile, Source};
 /// Watches one server through a connection of its own.
 pub(super) struct Watcher {
     how: How,
+    /// When the next sample is due.
+    next: Instant,
 }
 
 enum How {
@@ -42,7 +45,7 @@ impl Watcher {
                 })
                 .map_err(|error| error.to_string()),
         };
-        Watcher { how: how.unwrap_or_else(How::Blind) }
+        Watcher { how: how.unwrap_or_else(How::Blind), next: Instant::now() }
     }
 
     pub(super) fn begin(&mut self) {
@@ -53,6 +56,10 @@ impl Watcher {
 
     pub(super) fn sample(&mut self) {
         if let How::Sampled(source, profile, _) = &mut self.how {
+            if Instant::now() < self.next {
+                return;
+            }
+            self.next = Instant::now() + source.pause();
             match source.sample() {
                 Ok(doings) => profile.add(&doings),
                 Err(error) => self.how = How::Blind(error.to_string()),

@@ -4,8 +4,12 @@
 //! [`Access`]es gets the same tables. Lines are grouped by physical address where the samples have one, because processes map
 //! one line at different virtual addresses.
 
+mod decode;
+mod fields;
 pub mod perf;
 mod report;
+
+pub use fields::name_fields;
 
 pub use report::{line_page, table, to_part};
 
@@ -44,6 +48,17 @@ pub enum What {
     Store(Option<bool>),
 }
 
+/// A place in a program: a symbol of a file, and how far behind it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Symbol {
+    /// The symbol's name.
+    pub name: String,
+    /// Bytes behind its address.
+    pub offset: u64,
+    /// Path of the program or library.
+    pub file: String,
+}
+
 /// One sampled access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
@@ -69,6 +84,10 @@ pub struct Access {
     pub function: String,
     /// Callers, innermost first, as far as recorded.
     pub callers: Vec<String>,
+    /// The instruction by symbol, where the samples say so.
+    pub code: Option<Symbol>,
+    /// The data by symbol, where it is a variable of a program.
+    pub data: Option<Symbol>,
     /// `struct.field` of the data, where debug information or the simulated machine tells.
     pub field: Option<String>,
 }
@@ -182,7 +201,9 @@ pub fn lines(accesses: &[Access]) -> Vec<Line> {
         place.counts.add(access);
         insert(&mut place.cpus, access.cpu);
         place.function.clone_from(&access.function);
-        place.field.clone_from(&access.field);
+        if access.field.is_some() {
+            place.field.clone_from(&access.field);
+        }
         if !access.callers.is_empty() {
             place.callers.clone_from(&access.callers);
         }
@@ -216,6 +237,8 @@ pub(crate) mod tests {
             instruction: address & 0xff,
             function: "PinBuffer".to_owned(),
             callers: Vec::new(),
+            code: None,
+            data: None,
             field: None,
         }
     }

@@ -1,19 +1,20 @@
 //! What does `perf script` print about memory accesses? Its text, of Intel's PEBS, AMD's IBS and Arm's SPE.
 //!
 //! Recorded with `perf record -d --phys-data` (or `perf c2c record`) and printed with
-//! `perf script -F comm,pid,tid,cpu,time,event,ip,sym,addr,phys_addr,data_src,weight`: one header line a sample, and with call
-//! graphs (`-g`) one indented line a frame. The data source is read from its words (tools/perf/util/mem-events.c,
+//! `perf script -F comm,pid,tid,cpu,time,event,ip,sym,symoff,dso,addr,phys_addr,data_src,weight`: one line a sample, and with call
+//! graphs (`-g`) one indented line a frame and then one with the physical address alone (so perf 6.1 prints page faults, the
+//! one event with addresses that a virtual machine has). The data source is read from its words (tools/perf/util/mem-events.c,
 //! perf_script__meminfo_scnprintf: `|OP LOAD|LVL L3 hit|SNP HitM|TLB ...`), which are the same on every vendor; its number
 //! depends on the kernel's version.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
-use super::{Access, Found, What};
+use super::{Access, Found, Symbol, What};
 use crate::InspectError;
 
 /// The fields to ask `perf script` for.
-pub const FIELDS: &str = "comm,pid,tid,cpu,time,event,ip,sym,addr,phys_addr,data_src,weight";
+pub const FIELDS: &str = "comm,pid,tid,cpu,time,event,ip,sym,symoff,dso,addr,phys_addr,data_src,weight";
 
 /// Reads samples. Lines of other events, and comments, are passed over.
 ///
@@ -70,11 +71,17 @@ impl Reader {
         let Some(access) = self.accesses.last_mut() else { return };
         let mut words = line.split_ascii_whitespace();
         let Some(address) = words.next().and_then(|word| u64::from_str_radix(word, 16).ok()) else { return };
-        let function = words.next().unwrap_or("[unknown]");
-        let function = function.split("+0x").next().unwrap_or(function).to_owned();
+        let rest = line.trim_start().split_once(char::is_whitespace).map_or("", |(_, rest)| rest.trim());
+        if rest.is_empty() {
+            // Behind the frames comes the physical address of the data.
+            access.physical = address;
+            return;
+        }
+        let (function, symbol) = symbol(rest);
         if access.instruction == 0 || access.instruction == address && access.callers.is_empty() {
             access.instruction = address;
             access.function = function;
+            access.code = symbol;
         } else {
             access.callers.push(function);
         }
@@ -98,14 +105,18 @@ pub fn parse_sample(line: &str) -> Result<Option<Access>, &'static str> {
         return Ok(None);
     }
     let (addresses, source) = rest.split_once('|').ok_or("there is no data source")?;
-    let mut words = addresses.split_ascii_whitespace();
-    let address = hex(words.next()).ok_or("the data address is not a number")?;
+    let addresses = addresses.trim();
+    let (first, rest) = addresses.split_once(char::is_whitespace).unwrap_or((addresses, ""));
+    let address = hex(Some(first)).ok_or("the data address is not a number")?;
+    // Between the address and the number of the data source stands the data's symbol, where there is one.
+    let data = rest.trim().rsplit_once(char::is_whitespace).and_then(|(name, _)| symbol(name.trim()).1);
     let (latency, after) = number(behind_words(source));
     let (instruction, after) = match after.split_once(char::is_whitespace) {
         Some((first, rest)) => (hex(Some(first)).unwrap_or(0), rest.trim_start()),
         None => (hex(Some(after)).unwrap_or(0), ""),
     };
-    let (function, physical) = function_and_physical(after);
+    let (name, physical) = function_and_physical(after);
+    let (function, code) = symbol(&name);
     let words = Words::of(source);
     let Some(what) = words.what(event) else {
         return Ok(None);
@@ -122,6 +133,8 @@ pub fn parse_sample(line: &str) -> Result<Option<Access>, &'static str> {
         instruction,
         function,
         callers: Vec::new(),
+        code,
+        data,
         field: None,
     }))
 }
@@ -178,6 +191,20 @@ fn behind_words(source: &str) -> &str {
     // The values are N/A, Yes, No, Data, Addr, or several of them; numbers come after.
     let numbers = value.split_ascii_whitespace().find(|word| word.bytes().all(|byte| byte.is_ascii_hexdigit()));
     numbers.map_or("", |word| &value[word.as_ptr().addr() - value.as_ptr().addr()..])
+}
+
+/// `name+0x1c (/path/of/program)`: the name, and all of it where offset and program are there.
+fn symbol(text: &str) -> (String, Option<Symbol>) {
+    let (place, file) = match text.strip_suffix(')').and_then(|text| text.rsplit_once(" (")) {
+        Some((place, file)) => (place.trim(), Some(file)),
+        None => (text.trim(), None),
+    };
+    let Some((name, offset)) = place.rsplit_once("+0x").and_then(|(name, offset)| Some((name, hex(Some(offset))?)))
+    else {
+        return (place.to_owned(), None);
+    };
+    let symbol = file.map(|file| Symbol { name: name.to_owned(), offset, file: file.to_owned() });
+    (name.to_owned(), symbol)
 }
 
 /// The function's name may hold blanks (C++, Rust); the physical address is the last word.
@@ -264,6 +291,24 @@ mod tests {
         assert_eq!((access.address, access.physical), (0x7ffd_9212_ea98, 0x10_07ee_4a98));
         assert_eq!((access.latency_cycles, access.instruction), (3928, 0x55d5_aaec_2f00));
         assert_eq!(access.function, "BufferGetBlockNumber");
+    }
+
+    #[test]
+    fn symbols_of_code_and_data_are_read() {
+        let line = "p 1/1 [0] 1.0: cpu/mem-loads/: 5000 Shared+0x18 (/bin/p)   68100842 |OP LOAD|LVL L3 hit|SNP HitM|TLB N/A|LCK No|BLK N/A \
+            30 401136 std::map<int, long>::find+0x2c (/usr/lib/a b.so) 1007ee4a98";
+        let access = parse_sample(line).unwrap().unwrap();
+        let symbol = |name: &str, offset, file: &str| Some(Symbol { name: name.into(), offset, file: file.into() });
+        assert_eq!(access.data, symbol("Shared", 0x18, "/bin/p"));
+        assert_eq!(access.code, symbol("std::map<int, long>::find", 0x2c, "/usr/lib/a b.so"));
+        assert_eq!((access.function.as_str(), access.physical), ("std::map<int, long>::find", 0x10_07ee_4a98));
+        // With call graphs the instruction, and then the physical address, are on lines of their own.
+        let text = "p 1/1 [0] 1.0: cpu/mem-loads/: 5018 [unknown] (//anon)  1 |OP LOAD|LVL L3 hit|SNP HitM|TLB N/A|LCK No|BLK  N/A  30\n\
+            \t    401136 take+0x4 (/bin/p)\n\t    401200 main+0x9 (/bin/p)\n      1007ee4a98\n";
+        let access = &read(text.as_bytes(), Path::new("x")).unwrap()[0];
+        assert_eq!((access.instruction, access.physical, access.latency_cycles), (0x40_1136, 0x10_07ee_4a98, 30));
+        assert_eq!((access.code.clone(), access.data.clone()), (symbol("take", 4, "/bin/p"), None));
+        assert_eq!(access.callers, ["main"]);
     }
 
     #[test]

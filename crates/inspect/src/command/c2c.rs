@@ -18,7 +18,7 @@ use crate::text::share;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: homenode c2c --for 5s (as root, on a machine with the counters)\n\
     Recorded elsewhere: perf c2c record -a -- sleep 5; perf script -F \
-comm,pid,tid,cpu,time,event,ip,sym,addr,phys_addr,data_src,weight > c2c.txt; homenode c2c --from c2c.txt\n\
+comm,pid,tid,cpu,time,event,ip,sym,symoff,dso,addr,phys_addr,data_src,weight > c2c.txt; homenode c2c --from c2c.txt\n\
     On a machine without counters: cargo lab has a simulated one.")]
 pub struct Options {
     /// Read the text of `perf script` instead of recording
@@ -42,7 +42,7 @@ pub struct Options {
 }
 
 pub(super) fn run(options: &Options) -> Result<(), InspectError> {
-    let (accesses, topology) = match &options.from {
+    let (mut accesses, topology) = match &options.from {
         Some(file) => {
             let input = File::open(file).map_err(|error| InspectError::io(file, error))?;
             let topology = options.machine.as_deref().map(Topology::from_dir).transpose()?;
@@ -50,6 +50,7 @@ pub(super) fn run(options: &Options) -> Result<(), InspectError> {
         }
         None => (record(options.duration)?, Some(Topology::discover())),
     };
+    c2c::name_fields(&mut accesses);
     let lines = c2c::lines(&accesses);
     if options.json {
         println!("{:#}", as_json(&lines, options.top));

@@ -34,6 +34,11 @@ pub trait Source {
     /// # Errors
     /// [`InspectError::Refused`] with the server's words.
     fn sample(&mut self) -> Result<Vec<Doing>, InspectError>;
+
+    /// The least time between two samples that the server gives fresh answers to.
+    fn pause(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What a session that doesn't wait is counted as.
@@ -85,6 +90,7 @@ impl Profile {
 /// As [`Source::sample`].
 pub fn watch(source: &mut dyn Source, duration: Duration, every: Duration) -> Result<Profile, InspectError> {
     let begun = Instant::now();
+    let every = every.max(source.pause());
     let mut profile = Profile::default();
     while begun.elapsed() < duration {
         let next = Instant::now() + every;

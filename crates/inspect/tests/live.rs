@@ -1,0 +1,86 @@
+//! Do the instruments say something true about servers that run and work? Installed ones, under load. No test depends on how fast.
+
+mod common;
+
+use std::fs;
+
+use common::{Folder, instrument, instrument_json, server, under_load};
+use homenode_inspect::bench::server::Kind;
+use homenode_inspect::bench::workload::Workload;
+
+/// Samples waits under TPC-B, whose one branch everybody updates; returns the events and statements.
+fn waits(kind: Kind, option: &str, connection: &str) -> Option<(serde_json::Value, String)> {
+    let folder = Folder::new(&format!("waits-{}", kind.name()));
+    let server = server(kind, &folder.0)?;
+    let connection = format!("host=127.0.0.1 port={} {connection}", server.address.port);
+    let profile = under_load(&server, Workload::TpcB, || {
+        instrument_json(&["waits", option, &connection, "--for", "3s", "--every", "50ms", "--json"])
+    });
+    let busy = profile["busy_samples"].as_u64().expect("a count");
+    let events = profile["events"].as_object().expect("events");
+    assert!(busy > 0, "{profile:#}");
+    assert_eq!(events.values().filter_map(serde_json::Value::as_u64).sum::<u64>(), busy, "{profile:#}");
+    // Eight clients, all in transactions that wait for each other: more than one is in a statement.
+    assert!(profile["busy_sessions_mean"].as_f64() > Some(0.5), "{profile:#}");
+    let queries = profile["queries"].as_object().expect("statements").keys().cloned().collect::<Vec<_>>().join("\n");
+    assert!(queries.to_lowercase().contains("pgbench_branches"), "{profile:#}");
+    Some((profile, queries))
+}
+
+#[test]
+fn waits_of_a_loaded_postgresql_are_its_row_locks() {
+    let Some((profile, _)) = waits(Kind::Postgres, "--connect", "user=postgres dbname=postgres") else { return };
+    assert!(profile["events"]["Lock:transactionid"].as_u64() > Some(0), "{profile:#}");
+    assert!(profile["blockers"].as_array().is_some_and(|list| !list.is_empty()), "{profile:#}");
+}
+
+#[test]
+fn waits_of_a_loaded_mariadb_are_single_ones_with_performance_schema() {
+    let Some((profile, _)) = waits(Kind::MariaDb, "--mariadb", "user=root") else { return };
+    let events = profile["events"].as_object().expect("events");
+    assert!(events.keys().any(|event| event.starts_with("wait/") || event.contains("row lock")), "{profile:#}");
+    assert_eq!(profile["notes"], serde_json::json!([]));
+}
+
+#[test]
+fn waits_of_a_loaded_homenode_are_its_row_locks_and_flushes() {
+    let Some((profile, _)) = waits(Kind::Homenode, "--connect", "user=postgres dbname=postgres") else { return };
+    let events = profile["events"].as_object().expect("events");
+    assert!(events.keys().any(|event| event == "Lock:RowLock" || event == "IO:LogFlush"), "{profile:#}");
+}
+
+#[test]
+fn stacks_of_a_loaded_server_are_named_and_drawn() {
+    let folder = Folder::new("stacks");
+    let Some(server) = server(Kind::MariaDb, &folder.0) else { return };
+    let picture = folder.0.join("flame.svg");
+    let pid = server.pid().to_string();
+    let profile = under_load(&server, Workload::TpcB, || {
+        instrument_json(&[
+            "stacks",
+            &pid,
+            "--for",
+            "2s",
+            "--rate",
+            "20",
+            "--json",
+            "--svg",
+            picture.to_str().expect("a path"),
+        ])
+    });
+    let stacks = profile["waiting"].as_array().expect("stacks");
+    assert!(!stacks.is_empty() && profile["threads"].as_u64() > Some(8), "{profile:#}");
+    let text = fs::read_to_string(&picture).expect("the picture");
+    assert!(text.contains("<svg") && text.contains("waiting"), "{text}");
+}
+
+#[test]
+fn every_instrument_says_what_it_is_for_with_an_example() {
+    let commands = "topology where rebalance stat run waits c2c measure stacks bench doctor";
+    for command in commands.split(' ') {
+        let help = instrument(&[command, "--help"]);
+        let text = String::from_utf8_lossy(&help.stdout).into_owned();
+        assert!(help.status.success() && text.contains("Example: homenode"), "{command}: {text}");
+        assert!(text.contains("--json"), "{command} has no --json");
+    }
+}
