@@ -49,6 +49,8 @@ pub struct Options {
     pub prefault: Option<bool>,
     /// Whether the pool asks for huge pages.
     pub huge_pages: bool,
+    /// Whether pages are read ahead of scans.
+    pub read_ahead: bool,
     /// Log bytes after which a checkpoint begins.
     pub checkpoint_log_bytes: u64,
     /// Bytes of the log's buffer in memory.
@@ -70,6 +72,7 @@ impl Default for Options {
             numa: true,
             prefault: None,
             huge_pages: true,
+            read_ahead: true,
             checkpoint_log_bytes: 1 << 30,
             log_buffer_bytes: 16 << 20,
             log_segment_bytes: 64 << 20,
@@ -305,6 +308,7 @@ impl Database {
             prefault: options.prefault.unwrap_or(!planned.is_uniform()) || matches!(policy, Policy::Bind(_)),
             partitions: options.lanes,
             huge_pages: options.huge_pages,
+            read_ahead: options.read_ahead,
             policy,
             bytes: options.pool_bytes,
             lanes: options.lanes,

@@ -12,7 +12,7 @@ use crate::stats::Counter;
 use crate::undo::{self, UndoKind};
 use homenode_platform::task;
 use homenode_pool::PageNo;
-use homenode_tree::{Cursor, Direction, Header, LeafView, Tree};
+use homenode_tree::{Ahead, Cursor, Direction, Header, LeafView, Tree};
 use homenode_txn::{Seen, TxnId, is_tombstone};
 use homenode_types::{RowLayout, is_split};
 use std::ops::Bound;
@@ -586,7 +586,13 @@ impl Reader {
         let mut next = Vec::new();
         let mut key = Vec::new();
         let mut unsettled = Vec::new();
+        let mut ahead = Ahead::default();
         for range in piece.ranges() {
+            ahead.restart();
+            let stop = match &range.upper {
+                Bound::Unbounded => None,
+                Bound::Included(key) | Bound::Excluded(key) => Some(&key[..]),
+            };
             let mut from = match &range.lower {
                 Bound::Unbounded => Vec::new(),
                 Bound::Included(key) => key.clone(),
@@ -617,6 +623,7 @@ impl Reader {
                     break;
                 }
                 std::mem::swap(&mut from, &mut next);
+                ahead.leaf_done(&tree, &from, stop, Direction::Forward).sql()?;
             }
         }
         Ok(())

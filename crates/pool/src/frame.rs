@@ -8,7 +8,7 @@
 
 use homenode_latch::Latch;
 use homenode_platform::atomic::{
-    AtomicBool, AtomicU32, AtomicU64,
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence,
 };
@@ -18,6 +18,13 @@ use crate::{NO_PAGE, PageNo};
 
 /// End of the free list.
 pub(crate) const NO_FRAME: u32 = u32::MAX;
+
+/// Nobody has used the page since the clock hand passed, or since it was read for its first use.
+const UNUSED: u8 = 0;
+/// The reference bit of a clock.
+const USED: u8 = 1;
+/// Read ahead, and not used yet.
+const AHEAD: u8 = 2;
 
 /// First line: read-mostly.
 #[repr(C, align(64))]
@@ -33,7 +40,8 @@ struct ReadMostly {
     partition: u32,
     index: u32,
     /// Used since the clock hand came by. Set only when clear, so a hot page's line stays shared.
-    referenced: AtomicBool,
+    /// One of the three below.
+    referenced: AtomicU8,
 }
 
 /// Second line: write-hot.
@@ -101,7 +109,7 @@ impl Frame {
                 data,
                 partition,
                 index,
-                referenced: AtomicBool::new(false),
+                referenced: AtomicU8::new(UNUSED),
             },
             hot: WriteHot {
                 rec_lsn: AtomicU64::new(0),
@@ -166,20 +174,27 @@ impl Frame {
     /// Marks the page as used, without taking its line when it is marked already.
     #[inline(always)]
     pub(crate) fn touch(&self) {
-        if !self.read.referenced.load(Relaxed) {
-            self.read.referenced.store(true, Relaxed);
+        let mark = self.read.referenced.load(Relaxed);
+        if mark != USED {
+            // The use that a page was read ahead for is its first, as a miss is.
+            self.read.referenced.store(if mark == AHEAD { UNUSED } else { USED }, Relaxed);
         }
     }
 
-    pub(crate) fn is_referenced(&self) -> bool {
-        self.read.referenced.load(Relaxed)
+    /// The page was read before anyone used it.
+    pub(crate) fn mark_ahead(&self) {
+        self.read.referenced.store(AHEAD, Relaxed);
     }
 
-    /// Clears the reference bit; true if it was set.
+    pub(crate) fn is_referenced(&self) -> bool {
+        self.read.referenced.load(Relaxed) == USED
+    }
+
+    /// Clears the reference bit; true if it was set, or if the page was read ahead and is still to be used.
     pub(crate) fn clear_reference(&self) -> bool {
-        let was = self.read.referenced.load(Relaxed);
+        let was = self.read.referenced.load(Relaxed) != UNUSED;
         if was {
-            self.read.referenced.store(false, Relaxed);
+            self.read.referenced.store(UNUSED, Relaxed);
         }
         was
     }

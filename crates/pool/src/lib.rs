@@ -38,6 +38,7 @@ mod partition;
 mod partitions;
 mod pool;
 mod prewarm;
+mod read_ahead;
 mod reshape;
 mod space;
 mod stats;

@@ -17,6 +17,7 @@ use crate::guard::{Exclusive, Optimistic, Shared};
 use crate::page::{header, seal, verify};
 use crate::partition::Partition;
 use crate::partitions::Partitions;
+use crate::read_ahead::ReadAhead;
 use crate::reshape::Shape;
 use crate::space::Space;
 use crate::stats::{PoolRegion, PoolStats, bump};
@@ -48,6 +49,8 @@ pub struct PoolConfig {
     pub prefault: bool,
     /// Run page-cleaner threads, one for each node. Without them, whoever needs a frame cleans.
     pub cleaners: bool,
+    /// Read pages ahead of scans.
+    pub read_ahead: bool,
     /// How long a task waits for a free frame before it gets [`PoolError::NoFrame`], nanoseconds.
     pub frame_patience_ns: u64,
     /// Identity of the database: written into a new page file, compared with an old one's unless 0.
@@ -64,6 +67,7 @@ impl Default for PoolConfig {
             policy: Policy::Local,
             prefault: false,
             cleaners: true,
+            read_ahead: true,
             frame_patience_ns: 10_000_000_000,
             file_id: 0,
         }
@@ -88,6 +92,7 @@ pub struct Pool {
     /// Tasks that wait for a free frame, by cleaner.
     pub(crate) frame_waits: Waits,
     pub(crate) cleaners: Arc<Cleaners>,
+    pub(crate) ahead: Arc<ReadAhead>,
     repair: Mutex<Option<Arc<RepairHook>>>,
 }
 
@@ -120,6 +125,7 @@ impl Pool {
             loads: Waits::new(),
             writes: Waits::new(),
             frame_waits: Waits::new(),
+            ahead: ReadAhead::new(config.read_ahead),
             repair: Mutex::new(None),
         });
         if config.cleaners {
@@ -360,24 +366,31 @@ impl Pool {
 
     /// A frame for this page that holds none yet, exclusively latched.
     fn take_frame(&self, page_no: PageNo) -> Result<&Frame, PoolError> {
-        let wanted = self.partition_for(page_no);
         let mut patience = self.cleaners.patience();
         loop {
-            let routed = &self.partitions[wanted.route()];
-            let popped = self.pop_near(routed);
-            if popped.is_none() {
-                self.cleaners.request(routed.node());
-            }
-            if let Some(frame) = popped.or_else(|| self.evict_near(routed)) {
-                let partition = &self.partitions[frame.partition()];
-                bump(&partition.counters.taken, 1);
-                bump(&partition.counters.borrowed, u64::from(partition.id() != wanted.id()));
-                latch_unwanted(frame);
+            if let Some(frame) = self.try_take_frame(page_no) {
                 return Ok(frame);
             }
+            let wanted = self.partition_for(page_no);
             bump(&wanted.counters.frame_waits, 1);
-            self.wait_for_frame(routed, &mut patience)?;
+            self.wait_for_frame(&self.partitions[wanted.route()], &mut patience)?;
         }
+    }
+
+    /// As [`Pool::take_frame`], if one can be had without waiting.
+    pub(crate) fn try_take_frame(&self, page_no: PageNo) -> Option<&Frame> {
+        let wanted = self.partition_for(page_no);
+        let routed = &self.partitions[wanted.route()];
+        let popped = self.pop_near(routed);
+        if popped.is_none() {
+            self.cleaners.request(routed.node());
+        }
+        let frame = popped.or_else(|| self.evict_near(routed))?;
+        let partition = &self.partitions[frame.partition()];
+        bump(&partition.counters.taken, 1);
+        bump(&partition.counters.borrowed, u64::from(partition.id() != wanted.id()));
+        latch_unwanted(frame);
+        Some(frame)
     }
 
     /// Partitions from `first` on: those of its node before the others.
@@ -643,6 +656,7 @@ impl Pool {
     /// Stops the page cleaners and waits until they have ended. Writes nothing: dirty pages are a
     /// checkpoint's business.
     pub fn shutdown(&self) {
+        self.ahead.stop_and_join();
         self.cleaners.stop_and_join();
     }
 }
@@ -669,6 +683,7 @@ pub(crate) fn latch_unwanted(frame: &Frame) {
 impl Drop for Pool {
     fn drop(&mut self) {
         // Not joined: the last reference may be a cleaner's own.
+        self.ahead.stop();
         self.cleaners.stop();
     }
 }

@@ -35,14 +35,31 @@ impl Pool {
         for page_no in pages {
             let adjacent = run.last().is_none_or(|last| last.page_no + 1 == page_no);
             if !adjacent || run.len() == RUN_MAX {
-                loaded += self.load_run(&mut run)?;
+                loaded += self.load_run(&mut run, Loaded::Wanted)?;
             }
-            match self.claim(page_no) {
+            match self.claim(page_no, || self.spare_frame(page_no)) {
                 Ok(claim) => run.extend(claim),
                 Err(NoSpareFrame) => break,
             }
         }
-        Ok(loaded + self.load_run(&mut run)?)
+        Ok(loaded + self.load_run(&mut run, Loaded::Wanted)?)
+    }
+
+    /// As [`Pool::prewarm`], for pages in the order of a scan that comes soon: frames come from wherever a miss would take them, as long as it
+    /// would not have to wait.
+    pub(crate) fn load_ahead(&self, pages: &[PageNo]) -> Result<usize, PoolError> {
+        let mut loaded = 0;
+        let mut run: Vec<Claim<'_>> = Vec::new();
+        for &page_no in pages {
+            if run.last().is_some_and(|last| last.page_no + 1 != page_no) {
+                loaded += self.load_run(&mut run, Loaded::Ahead)?;
+            }
+            match self.claim(page_no, || self.try_take_frame(page_no)) {
+                Ok(claim) => run.extend(claim),
+                Err(NoSpareFrame) => break,
+            }
+        }
+        Ok(loaded + self.load_run(&mut run, Loaded::Ahead)?)
     }
 
     /// The pages in memory, ascending: what to prewarm after a restart.
@@ -58,14 +75,18 @@ impl Pool {
     }
 
     /// Claims the page for loading; `None` if it is in memory, on its way there, or not allocated.
-    fn claim(&self, page_no: PageNo) -> Result<Option<Claim<'_>>, NoSpareFrame> {
+    fn claim<'p>(
+        &'p self,
+        page_no: PageNo,
+        frame: impl FnOnce() -> Option<&'p Frame>,
+    ) -> Result<Option<Claim<'p>>, NoSpareFrame> {
         let Ok(slot) = self.slot(page_no) else { return Ok(None) };
         let entry = slot.load();
         let absent = Entry::absent(entry.is_unlogged());
         if entry != absent {
             return Ok(None);
         }
-        let frame = self.spare_frame(page_no).ok_or(NoSpareFrame)?;
+        let frame = frame().ok_or(NoSpareFrame)?;
         if !slot.replace(entry, Entry::loading(entry.is_unlogged())) {
             self.give_back(frame);
             return Ok(None);
@@ -88,7 +109,7 @@ impl Pool {
     }
 
     /// Reads consecutive claimed pages with one call; how many are good.
-    fn load_run(&self, run: &mut Vec<Claim<'_>>) -> Result<usize, PoolError> {
+    fn load_run(&self, run: &mut Vec<Claim<'_>>, why: Loaded) -> Result<usize, PoolError> {
         let Some(first) = run.first().map(|claim| claim.page_no) else { return Ok(0) };
         let mut slices: Vec<_> = run
             .iter()
@@ -101,7 +122,7 @@ impl Pool {
         let whole = *read.as_ref().unwrap_or(&0);
         let mut loaded = 0;
         for (i, claim) in run.drain(..).enumerate() {
-            loaded += usize::from(self.finish_claim(&claim, i < whole));
+            loaded += usize::from(self.finish_claim(&claim, i < whole, why));
             self.loads_done(claim.page_no);
         }
         let counters = &self.home().counters;
@@ -110,7 +131,7 @@ impl Pool {
         read.map(|_| loaded)
     }
 
-    fn finish_claim(&self, claim: &Claim<'_>, read: bool) -> bool {
+    fn finish_claim(&self, claim: &Claim<'_>, read: bool, why: Loaded) -> bool {
         // SAFETY: the frame is exclusively latched: nobody writes it.
         let bytes = unsafe { std::slice::from_raw_parts(claim.frame.data(), PAGE_BYTES) };
         if !read || verify(bytes, claim.page_no).is_err() {
@@ -119,6 +140,9 @@ impl Pool {
             return false;
         }
         self.publish(claim.frame, claim.page_no, claim.slot, claim.entry.is_unlogged());
+        if why == Loaded::Ahead {
+            claim.frame.mark_ahead();
+        }
         claim.frame.latch().unlock_exclusive();
         true
     }
@@ -126,3 +150,12 @@ impl Pool {
 
 /// All frames are in use or meant for misses.
 struct NoSpareFrame;
+
+/// Why pages are loaded before anyone asks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loaded {
+    /// They were in memory before a restart.
+    Wanted,
+    /// A scan will come by.
+    Ahead,
+}

@@ -8,21 +8,6 @@ use std::sync::atomic::Ordering::SeqCst;
 use common::*;
 use homenode_pool::*;
 
-/// Changes a page the way the engine does: dirty, log, apply.
-fn change(guard: &mut Exclusive<'_>, wal: &MemoryWal, value: u64) {
-    guard.mark_dirty();
-    let lsn = wal.append();
-    let mut page = guard.page_mut();
-    page.write_u64(64, value);
-    page.write_u64(PAGE_BYTES - 8, value);
-    guard.set_lsn(lsn);
-}
-
-fn value(page: PageRef<'_>) -> u64 {
-    assert_eq!(page.u64(64), page.u64(PAGE_BYTES - 8));
-    page.u64(64)
-}
-
 #[test]
 fn nothing_is_evicted_while_there_is_room_in_other_partitions() {
     let (folder, wal) = (Folder::new("room"), MemoryWal::new());

@@ -9,6 +9,7 @@ use std::ops::{Bound, Range};
 
 use homenode_pool::PAGE_BYTES;
 
+use crate::ahead::Ahead;
 use crate::bytes::Bytes;
 use crate::descend::{Below, Last, To};
 use crate::layout::{
@@ -45,6 +46,7 @@ pub struct Cursor {
     /// Forward: the first key that is not wanted any more; backward: the last one that is.
     stop: Option<Vec<u8>>,
     leaf: LeafCopy,
+    ahead: Ahead,
 }
 
 /// Makes `out` the bound as a place between keys: all keys below it lie before the place. None: there is no bound.
@@ -61,7 +63,7 @@ fn place(bound: Bound<&[u8]>, before: bool, out: &mut Vec<u8>) -> Option<()> {
 
 impl Cursor {
     pub(crate) fn new() -> Cursor {
-        Cursor { next: Next::From, key: Vec::new(), stop: None, leaf: LeafCopy::new() }
+        Cursor { next: Next::From, key: Vec::new(), stop: None, leaf: LeafCopy::new(), ahead: Ahead::default() }
     }
 
     /// Positions the cursor: forward at the first key within `bound`, backward at the last one.
@@ -77,6 +79,7 @@ impl Cursor {
             Direction::Backward => Next::Last,
         };
         self.stop = None;
+        self.ahead.restart();
     }
 
     /// Ends the cursor, which was just positioned, at the other end of a range: leaves beyond are not visited, slots beyond not
@@ -93,7 +96,7 @@ impl Cursor {
     /// # Errors
     /// If a page cannot be read. The cursor stays where it is.
     pub fn next_leaf(&mut self, tree: &Tree) -> Result<Option<&LeafCopy>, TreeError> {
-        let Cursor { next, key, stop, leaf } = self;
+        let Cursor { next, key, stop, leaf, ahead } = self;
         let stop = stop.as_deref();
         match *next {
             Next::From => tree.read_page(To(key), 0, |page| leaf.copy_from(page, Some(key), stop))?,
@@ -115,6 +118,8 @@ impl Cursor {
         if let Some(following) = following {
             key.clear();
             key.extend_from_slice(following);
+            let direction = if *next == Next::From { Direction::Forward } else { Direction::Backward };
+            ahead.leaf_done(tree, key, stop, direction)?;
         }
         Ok(Some(leaf))
     }

@@ -13,6 +13,7 @@
 //!
 //! The page layout is described in `layout`, the operations in `op`.
 
+mod ahead;
 mod bulk;
 mod bytes;
 mod cursor;
@@ -29,6 +30,7 @@ mod tree;
 mod verify;
 mod visit;
 
+pub use ahead::Ahead;
 pub use bulk::{BulkLoader, bulk_range};
 pub use cursor::{Cursor, Direction, LeafCopy};
 pub use error::TreeError;

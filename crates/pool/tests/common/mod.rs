@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex};
 
 use homenode_platform::fs::{File, OpenOptions};
-use homenode_pool::{PageNo, Pool, PoolConfig, Wal};
+use homenode_pool::{Exclusive, PAGE_BYTES, PageNo, PageRef, Pool, PoolConfig, Wal};
 use homenode_topology::Topology;
 
 /// A page image in the log.
@@ -169,4 +169,20 @@ impl Random {
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
+}
+
+/// Changes a page the way the engine does: dirty, log, apply.
+pub fn change(guard: &mut Exclusive<'_>, wal: &MemoryWal, value: u64) {
+    guard.mark_dirty();
+    let lsn = wal.append();
+    let mut page = guard.page_mut();
+    page.write_u64(64, value);
+    page.write_u64(PAGE_BYTES - 8, value);
+    guard.set_lsn(lsn);
+}
+
+/// The value that [`change`] wrote.
+pub fn value(page: PageRef<'_>) -> u64 {
+    assert_eq!(page.u64(64), page.u64(PAGE_BYTES - 8));
+    page.u64(64)
 }

@@ -1,0 +1,137 @@
+//! Which pages will a scan want next? They are read before it asks, in runs, by a few threads that block in its place.
+//!
+//! A request is a hint: it is dropped when too many are waiting, and a page for which no frame can be had at once is passed over.
+//! Frames come from the free lists or from pages that nobody has used since the clock hand passed. The first use of a page that was read ahead only
+//! takes its mark away, as a miss would have set none: so a scan of much does not make its pages look used again, and hot
+//! pages stay (`Frame::touch`).
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use homenode_platform::atomic::{AtomicBool, Ordering::SeqCst};
+use homenode_platform::sync::Mutex;
+use homenode_platform::task::{self, Task};
+use homenode_platform::thread::{self, JoinHandle};
+use homenode_platform::wait::WaitEvent;
+
+use crate::{PAGE_BYTES, PageNo, Pool};
+
+/// Reads in flight. A device is kept busy by a few large ones.
+const THREADS_MAX: usize = 8;
+/// Pages of one request that are neighbours in the file: 512 KiB, one call.
+const RUN_PAGES: usize = 32;
+/// Pages of one request that are not: each takes a call of its own.
+const SCATTERED_PAGES: usize = 4;
+/// Requests that wait.
+const QUEUE_MAX: usize = 64;
+/// Pages ahead of a scan: 2 MiB...
+const WINDOW_PAGES: usize = 128;
+/// ...or this share of a small pool.
+const POOL_SHARE: usize = 32;
+
+/// The threads and what they are to read.
+pub(crate) struct ReadAhead {
+    /// Whether there is any.
+    is_on: bool,
+    queue: Mutex<Queue>,
+    stop: AtomicBool,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Vec<PageNo>>,
+    /// Threads without work, by number.
+    idle: Vec<(usize, Task)>,
+    threads: Vec<JoinHandle>,
+}
+
+impl ReadAhead {
+    pub(crate) fn new(is_on: bool) -> Arc<ReadAhead> {
+        Arc::new(ReadAhead { is_on, queue: Mutex::new(Queue::default()), stop: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, SeqCst);
+        let idle = std::mem::take(&mut self.queue.lock().idle);
+        idle.iter().for_each(|(_, task)| task.unpark());
+    }
+
+    pub(crate) fn stop_and_join(&self) {
+        self.stop();
+        let threads = std::mem::take(&mut self.queue.lock().threads);
+        threads.into_iter().for_each(JoinHandle::join);
+    }
+
+    /// The next request for thread `number`; None when it shall end.
+    fn next(&self, number: usize) -> Option<Vec<PageNo>> {
+        loop {
+            {
+                let mut queue = self.queue.lock();
+                if self.stop.load(SeqCst) {
+                    return None;
+                }
+                if let Some(pages) = queue.waiting.pop_front() {
+                    return Some(pages);
+                }
+                if !queue.idle.iter().any(|(other, _)| *other == number) {
+                    queue.idle.push((number, task::current()));
+                }
+            }
+            task::park(WaitEvent::Sleep);
+        }
+    }
+
+    fn run(&self, pool: &Weak<Pool>, number: usize) {
+        while let Some(pages) = self.next(number) {
+            let Some(pool) = pool.upgrade() else { return };
+            // What cannot be read is met by whoever wants it.
+            let _ = pool.load_ahead(&pages);
+        }
+    }
+}
+
+impl Pool {
+    /// How many pages a scan should have read ahead of it; 0: none.
+    pub fn read_ahead_window(&self) -> usize {
+        if !self.ahead.is_on {
+            return 0;
+        }
+        let frames: usize = self.partitions.iter().map(|partition| partition.frames().len()).sum();
+        WINDOW_PAGES.min(frames / POOL_SHARE)
+    }
+
+    /// Has those of `pages` read that are not in memory, soon. Does not wait.
+    pub fn read_ahead(self: &Arc<Pool>, pages: &[PageNo]) {
+        let absent = pages.iter().copied().filter(|&page_no| !self.is_resident(page_no));
+        let mut request: Vec<PageNo> = Vec::new();
+        for page_no in absent {
+            let is_run = request.len() < 2 || request[1] == request[0] + 1;
+            let follows = request.last().is_none_or(|last| last + 1 == page_no);
+            let full = request.len() >= if is_run { RUN_PAGES } else { SCATTERED_PAGES };
+            if full || (is_run && request.len() > 1 && !follows) {
+                self.ask(std::mem::take(&mut request));
+            }
+            request.push(page_no);
+        }
+        if !request.is_empty() {
+            self.ask(request);
+        }
+    }
+
+    fn ask(self: &Arc<Pool>, pages: Vec<PageNo>) {
+        let mut queue = self.ahead.queue.lock();
+        if queue.waiting.len() >= QUEUE_MAX || self.ahead.stop.load(SeqCst) {
+            return;
+        }
+        queue.waiting.push_back(pages);
+        if let Some((_, task)) = queue.idle.pop() {
+            drop(queue);
+            task.unpark();
+        } else if queue.threads.len() < THREADS_MAX {
+            let (pool, ahead, number) = (Arc::downgrade(self), self.ahead.clone(), queue.threads.len());
+            queue.threads.push(thread::spawn("page-ahead", move || ahead.run(&pool, number)));
+        }
+    }
+}
+
+const _: () = assert!(RUN_PAGES * PAGE_BYTES == 512 << 10);
