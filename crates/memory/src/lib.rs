@@ -1,11 +1,11 @@
-//! Where do bytes live? Regions with a placement policy, huge pages, accounts of who owns what.
+//! Where do bytes live? Regions with a placement policy, huge pages, a census of what is where.
 //!
 //! A [`Region`] is zeroed memory whose pages come from the nodes that a [`Policy`] names; it can be split over nodes
 //! ([`Region::place`]), made present ahead of time ([`Region::prefault`]), asked where it is ([`Region::residency`]) and moved
 //! ([`Region::migrate`]). On a machine with one memory node no policy call is made at all. Containers often forbid these
 //! calls: that is a [`Refusal`] to show, and only [`Policy::Bind`] makes it an error.
 //!
-//! Memory of another kind, that is taken and given back all the time, is counted in [`Account`]s.
+//! Memory of another kind, that is taken and given back all the time, is counted by who holds it (the engine's `session_memory`).
 //!
 //! Only Linux on 64-bit machines has policies. Elsewhere and under Miri regions are plain allocations with the same interface, and
 //! every policy is refused as not supported. On the simulated machine (`--cfg homenode_lab`) they are plain allocations whose
@@ -21,7 +21,6 @@
 //! println!("{}", region.placement());
 //! ```
 
-mod account;
 mod census;
 #[cfg(all(target_os = "linux", not(homenode_lab), not(miri)))]
 pub mod foreign;
@@ -38,7 +37,6 @@ mod sys;
 #[path = "sys_plain.rs"]
 mod sys;
 
-pub use account::{Account, AccountRow, Accounts, LimitExceeded};
 pub use census::{Census, Whereabouts};
 pub use outcome::{MemoryError, Placement, Refusal};
 pub use policy::{HugePages, ParsePolicyError, Policy};

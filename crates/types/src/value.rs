@@ -85,6 +85,16 @@ pub enum ValueRef<'a> {
 }
 
 impl Value {
+    /// Bytes that the value points to, beside its own.
+    #[inline]
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Value::Text(text) => text.capacity(),
+            Value::Bytea(bytes) => bytes.capacity(),
+            _ => 0,
+        }
+    }
+
     /// The same value, borrowed.
     #[inline]
     pub fn as_ref(&self) -> ValueRef<'_> {

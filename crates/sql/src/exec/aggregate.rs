@@ -1,6 +1,6 @@
 //! What do groups of rows amount to? Grouping by a hash table, aggregates by accumulators.
 
-use super::hash_table::HashTable;
+use super::hash_table::{Entered, HashTable};
 use super::{Operator, Registers, build, context};
 use crate::expr::{Accumulator, AggregateCall, Env};
 use crate::plan::AggregatePlan;
@@ -12,6 +12,12 @@ use std::sync::Arc;
 pub(crate) struct Group {
     accumulators: Vec<Accumulator>,
     seen: Vec<Option<HashTable<()>>>,
+}
+
+impl Entered for Group {
+    fn heap_bytes(&self) -> usize {
+        size_of_val(&self.accumulators[..]) + size_of_val(&self.seen[..])
+    }
 }
 
 impl Group {

@@ -1,9 +1,10 @@
 //! Which rows are new? DISTINCT and DISTINCT ON.
 
 use super::hash_table::HashTable;
-use super::{Operator, Registers, build};
+use super::{Operator, Registers, build, context};
 use crate::expr::{Env, Expr};
 use crate::plan::DistinctPlan;
+use homenode_engine::{Charge, MemoryContext};
 use homenode_types::{Result, Value};
 use std::sync::Arc;
 
@@ -12,12 +13,13 @@ pub(super) struct DistinctRows {
     plan: Arc<DistinctPlan>,
     input: Box<dyn Operator>,
     seen: HashTable<()>,
+    charge: Option<Charge>,
     last: Option<Vec<Value>>,
 }
 
 impl DistinctRows {
     pub fn new(plan: Arc<DistinctPlan>) -> DistinctRows {
-        DistinctRows { input: build(&plan.input), plan, seen: HashTable::default(), last: None }
+        DistinctRows { input: build(&plan.input), plan, seen: HashTable::default(), charge: None, last: None }
     }
 }
 
@@ -29,6 +31,7 @@ impl Operator for DistinctRows {
     fn open(&mut self, env: &mut Env<'_>, params: &[Value], row: &mut [Value]) -> Result<()> {
         self.seen = HashTable::default();
         self.last = None;
+        self.charge = Some(Charge::new(context(env).session.shared(), MemoryContext::Hash));
         self.input.open(env, params, row)
     }
 
@@ -44,6 +47,11 @@ impl Operator for DistinctRows {
             }
             if self.seen.find(&key).is_none() {
                 self.seen.push(key, ());
+                if self.seen.len().is_multiple_of(1024)
+                    && let Some(charge) = &mut self.charge
+                {
+                    self.seen.charge(charge);
+                }
                 return Ok(true);
             }
         }

@@ -1,6 +1,6 @@
 //! Which rows of two sides have equal keys? The right side goes into a hash table, the left side probes it.
 
-use super::hash_table::HashTable;
+use super::hash_table::{Entered, HashTable, bytes_of};
 use super::{Operator, Registers, all_hold, build, clear, context, restore, save};
 use crate::expr::{Env, Expr};
 use crate::plan::{HashJoinPlan, JoinKind};
@@ -8,9 +8,15 @@ use homenode_engine::{Charge, MemoryContext};
 use homenode_types::{Result, Value};
 use std::sync::Arc;
 
-struct Kept {
+struct KeptRow {
     registers: Vec<Value>,
     matched: bool,
+}
+
+impl Entered for KeptRow {
+    fn heap_bytes(&self) -> usize {
+        bytes_of(&self.registers)
+    }
 }
 
 /// The operator.
@@ -18,7 +24,7 @@ pub(super) struct HashRows {
     plan: Arc<HashJoinPlan>,
     left: Box<dyn Operator>,
     right: Box<dyn Operator>,
-    table: HashTable<Kept>,
+    table: HashTable<KeptRow>,
     charge: Option<Charge>,
     /// Right rows whose key holds a NULL: they match nothing, but FULL gives them out.
     unkeyed: Vec<Vec<Value>>,
@@ -107,7 +113,7 @@ impl Operator for HashRows {
             }
             let saved = save(row, &plan.right_registers);
             if keys(plan.keys.iter().map(|(_, right)| right), row, params, env, &mut key)? {
-                self.table.push(std::mem::take(&mut key), Kept { registers: saved, matched: false });
+                self.table.push(std::mem::take(&mut key), KeptRow { registers: saved, matched: false });
             } else if plan.kind == JoinKind::Full {
                 self.unkeyed.push(saved);
             }

@@ -30,6 +30,25 @@ impl Hasher for Identity {
 pub(crate) struct HashTable<T> {
     heads: HashMap<u64, u32, BuildHasherDefault<Identity>>,
     entries: Vec<Entry<T>>,
+    /// Bytes that the entries point to.
+    pointed_to: usize,
+}
+
+/// What is put into a table with a key.
+pub(crate) trait Entered {
+    /// Bytes that it points to as it is put in.
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+impl Entered for () {}
+impl Entered for u64 {}
+impl Entered for usize {}
+
+/// Bytes that a list of values takes, with what they point to.
+pub(crate) fn bytes_of(values: &[Value]) -> usize {
+    size_of_val(values) + values.iter().map(Value::heap_bytes).sum::<usize>()
 }
 
 struct Entry<T> {
@@ -40,16 +59,17 @@ struct Entry<T> {
 
 impl<T> Default for HashTable<T> {
     fn default() -> HashTable<T> {
-        HashTable { heads: HashMap::default(), entries: Vec::new() }
+        HashTable { heads: HashMap::default(), entries: Vec::new(), pointed_to: 0 }
     }
 }
 
-impl<T> HashTable<T> {
+impl<T: Entered> HashTable<T> {
     /// Adds an entry, whether or not there is one with its key.
     pub fn push(&mut self, key: Vec<Value>, value: T) -> usize {
         let number = self.entries.len() as u32;
         assert!(number < END, "a hash table holds fewer than 2^32 rows");
         let next = self.heads.insert(hash_key(&key), number).unwrap_or(END);
+        self.pointed_to += bytes_of(&key) + value.heap_bytes();
         self.entries.push(Entry { key, value, next });
         number as usize
     }
@@ -86,12 +106,11 @@ impl<T> HashTable<T> {
         &mut self.entries[at].value
     }
 
-    /// Says to the session how much the table takes (without texts and what else its keys and values point to) and where
-    /// its entries are.
+    /// Says to the session how much the table takes, texts included, and where its entries are. (What aggregates gather after
+    /// their group was put in is not seen.)
     pub fn charge(&self, charge: &mut Charge) {
         let map = self.heads.capacity() * (size_of::<(u64, u32)>() + 1);
-        let keys = self.entries.first().map_or(0, |entry| entry.key.capacity() * size_of::<Value>());
-        let entries = self.entries.capacity() * size_of::<Entry<T>>() + self.entries.len() * keys;
+        let entries = self.entries.capacity() * size_of::<Entry<T>>() + self.pointed_to;
         let start = self.entries.as_ptr().addr();
         charge.set(map + entries, start..start + self.entries.len() * size_of::<Entry<T>>());
     }
@@ -113,7 +132,7 @@ mod tests {
 
     #[test]
     fn equal_keys_chain_and_integers_of_any_width_are_equal() {
-        let mut table = HashTable::default();
+        let mut table: HashTable<u64> = HashTable::default();
         table.push(vec![Value::Int4(7), Value::text("a")], 1);
         table.push(vec![Value::Int4(8), Value::text("a")], 2);
         table.push(vec![Value::Int8(7), Value::text("a")], 3);
@@ -123,5 +142,14 @@ mod tests {
         let second = table.find_after(first, &key).unwrap();
         assert_eq!((*table.value(second), table.find_after(second, &key)), (1, None));
         assert_eq!(table.find(&[Value::Null, Value::Null]), None);
+    }
+
+    #[test]
+    fn what_keys_point_to_is_counted() {
+        let mut table: HashTable<()> = HashTable::default();
+        (0..10).for_each(|number| {
+            table.push(vec![Value::Int4(number), Value::Text("x".repeat(1000))], ());
+        });
+        assert!((10 * 1000..20 * 1000).contains(&table.pointed_to), "{}", table.pointed_to);
     }
 }

@@ -14,6 +14,8 @@ use std::sync::Arc;
 struct Rows {
     keys: SortKeys,
     values: Vec<Value>,
+    /// Bytes that the values point to.
+    texts: usize,
     width: usize,
 }
 
@@ -22,13 +24,14 @@ impl Rows {
     fn push(&mut self, row: &[Value]) {
         self.width = row.len();
         self.values.extend_from_slice(row);
+        self.texts += texts_of(row);
         self.keys.end_row();
     }
 
-    /// Says to the session how much the rows take, without the texts among their values, and where the values are.
+    /// Says to the session how much the rows take and where the values are.
     fn charge(&self, charge: &mut Charge) {
         let start = self.values.as_ptr().addr();
-        let bytes = self.keys.bytes() + self.values.capacity() * size_of::<Value>();
+        let bytes = self.keys.bytes() + self.values.capacity() * size_of::<Value>() + self.texts;
         charge.set(bytes, start..start + self.values.len() * size_of::<Value>());
     }
 
@@ -40,9 +43,15 @@ impl Rows {
         for row in self.keys.rows() {
             kept.extend(self.values[row * self.width..][..self.width].iter_mut().map(std::mem::take));
         }
+        self.texts = texts_of(&kept);
         self.values = kept;
         self.keys.compact();
     }
+}
+
+/// Bytes that values point to.
+fn texts_of(values: &[Value]) -> usize {
+    values.iter().map(Value::heap_bytes).sum()
 }
 
 /// The operator.

@@ -36,13 +36,15 @@ impl WindowRows {
         self.rows.clear();
         let mut charge = Charge::new(context(env).session.shared(), MemoryContext::Sort);
         self.input.open(env, params, row)?;
-        let mut count = 0;
+        let (mut count, mut texts) = (0, 0);
         while self.input.next(env, params, row)? {
             self.rows.extend_from_slice(&row[..self.plan.width]);
+            texts += row[..self.plan.width].iter().map(Value::heap_bytes).sum::<usize>();
             count += 1;
             if count % ROWS_PER_CHECK == 0 {
                 let start = self.rows.as_ptr().addr();
-                charge.set(self.rows.capacity() * size_of::<Value>(), start..start + size_of_val(&self.rows[..]));
+                charge
+                    .set(self.rows.capacity() * size_of::<Value>() + texts, start..start + size_of_val(&self.rows[..]));
                 context(env).check_interrupt()?;
             }
         }
