@@ -36,6 +36,7 @@ fn main() {
             columns: vec![column("id", Type::Int4), column("k", Type::Int4), column("t", Type::Text)],
             primary_key: Some((None, vec![0])),
             uniques: Vec::new(),
+            checks: Vec::new(),
         })
         .expect("create");
     let started = Instant::now();

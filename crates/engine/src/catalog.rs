@@ -74,6 +74,17 @@ pub struct PrimaryKey {
     pub columns: Vec<usize>,
 }
 
+/// A CHECK constraint.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CheckConstraint {
+    /// Object number.
+    pub oid: u32,
+    /// Name, unique among its table's constraints.
+    pub name: String,
+    /// The condition, as SQL text. The SQL layer sees to it.
+    pub expression: String,
+}
+
 /// What a table is, without its trees: what the catalog keeps.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableDefinition {
@@ -93,6 +104,8 @@ pub struct TableDefinition {
     pub root: PageNo,
     /// Root page of the tree with the long values of its rows; 0 if no row can need it.
     pub overflow: PageNo,
+    /// CHECK constraints.
+    pub checks: Vec<CheckConstraint>,
 }
 
 /// A secondary index, ready for use.
@@ -305,6 +318,11 @@ fn encode_table(table: &TableDefinition, out: &mut Encoder) {
         out.u64(index.valid_from);
     });
     out.u64(table.overflow);
+    out.list(&table.checks, |check, out| {
+        out.u32(check.oid);
+        out.text(&check.name);
+        out.text(&check.expression);
+    });
 }
 
 fn decode_table(from: &mut Decoder<'_>) -> Option<TableDefinition> {
@@ -340,10 +358,12 @@ fn decode_table(from: &mut Decoder<'_>) -> Option<TableDefinition> {
         })
     })?;
     let overflow = from.u64()?;
+    let checks =
+        from.list(|from| Some(CheckConstraint { oid: from.u32()?, name: from.text()?, expression: from.text()? }))?;
     let known = |places: &[usize]| places.iter().all(|&column| column < columns.len());
     let sound =
         primary_key.as_ref().is_none_or(|key| known(&key.columns)) && indexes.iter().all(|index| known(&index.columns));
-    sound.then_some(TableDefinition { oid, schema, name, columns, primary_key, indexes, root, overflow })
+    sound.then_some(TableDefinition { oid, schema, name, columns, primary_key, indexes, root, overflow, checks })
 }
 
 fn encode_sequence(sequence: &SequenceDefinition, out: &mut Encoder) {
@@ -514,7 +534,7 @@ pub(crate) fn check_row_not_null(table: &Table, row: &[u8]) -> Result<()> {
 }
 
 /// Values as PostgreSQL shows them in details.
-pub(crate) fn row_text(table: &Table, values: &[Value]) -> String {
+pub fn row_text(table: &Table, values: &[Value]) -> String {
     let mut text = Vec::new();
     for (at, (column, value)) in table.columns.iter().zip(values).enumerate() {
         if at > 0 {

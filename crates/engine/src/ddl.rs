@@ -50,6 +50,19 @@ pub struct TableSpec {
     pub primary_key: Option<(Option<String>, Vec<usize>)>,
     /// UNIQUE constraints, likewise.
     pub uniques: Vec<(Option<String>, Vec<usize>)>,
+    /// CHECK constraints.
+    pub checks: Vec<CheckSpec>,
+}
+
+/// A CHECK constraint to be created.
+#[derive(Clone, Debug)]
+pub struct CheckSpec {
+    /// Name; made up when absent.
+    pub name: Option<String>,
+    /// The one column that it is about, for its name.
+    pub column: Option<usize>,
+    /// The condition, as SQL text.
+    pub expression: String,
 }
 
 /// An index to be created.
@@ -412,6 +425,7 @@ impl Session {
             indexes: Vec::new(),
             root,
             overflow: 0,
+            checks: Vec::new(),
         };
         for (at, column) in spec.columns.into_iter().enumerate() {
             table.columns.push(self.create_column(&table, at, column)?);
@@ -436,6 +450,10 @@ impl Session {
                 root,
                 valid_from: 0,
             });
+        }
+        for check in spec.checks {
+            let oid = self.db.catalog.new_oid();
+            add_check(&mut table, oid, check)?;
         }
         self.give_overflow_tree(&mut table)?;
         let lock = self.db.catalog.table_lock(oid);
@@ -737,6 +755,15 @@ impl Session {
         self.put_object(Object::Table(definition))
     }
 
+    /// Adds a CHECK constraint; that the rows there satisfy it, the caller has seen to under the table's lock.
+    ///
+    /// # Errors
+    /// 42710.
+    pub fn add_check(&mut self, table: &Table, check: CheckSpec) -> Result<()> {
+        let oid = self.db.catalog.new_oid();
+        self.alter_table(table, |definition| add_check(definition, oid, check))
+    }
+
     /// Whether nothing was ever put into the table's tree.
     pub(crate) fn is_new(&self, table: &Table) -> Result<bool> {
         let mut cursor = table.tree.cursor();
@@ -753,6 +780,27 @@ impl Session {
         let mut scan = self.scan(table, &KeyRange::all(), false)?;
         Ok(scan.next(self)?.is_none())
     }
+}
+
+/// Adds a CHECK constraint to a definition, under a name that no other constraint of the table has.
+fn add_check(table: &mut TableDefinition, oid: u32, check: CheckSpec) -> Result<()> {
+    let names = table.checks.iter().map(|check| &check.name).chain(table.indexes.iter().map(|index| &index.name));
+    let taken: Vec<&String> = names.chain(table.primary_key.iter().map(|key| &key.name)).collect();
+    let name = match check.name {
+        Some(name) if taken.contains(&&name) => {
+            let message = format!("constraint \"{name}\" for relation \"{}\" already exists", table.name);
+            return Err(Error::new(SqlState::DUPLICATE_OBJECT, message));
+        }
+        Some(name) => name,
+        None => {
+            let column = check.column.map_or_else(String::new, |column| format!("_{}", table.columns[column].name));
+            let base = format!("{}{column}_check", table.name);
+            let numbered = (1..).map(|number| format!("{base}{number}"));
+            std::iter::once(base.clone()).chain(numbered).find(|name| !taken.contains(&name)).unwrap_or(base)
+        }
+    };
+    table.checks.push(CheckConstraint { oid, name, expression: check.expression });
+    Ok(())
 }
 
 /// The lock of whoever changes definitions goes by this object number.

@@ -35,11 +35,11 @@ mod write;
 
 pub use build::Copy;
 pub use catalog::{
-    Column, Definitions, FIRST_OID, Identity, Index, IndexDefinition, Object, Oid, PUBLIC, PrimaryKey,
-    SequenceDefinition, Table, TableDefinition,
+    CheckConstraint, Column, Definitions, FIRST_OID, Identity, Index, IndexDefinition, Object, Oid, PUBLIC, PrimaryKey,
+    SequenceDefinition, Table, TableDefinition, row_text,
 };
 pub use database::{Database, Options};
-pub use ddl::{ColumnSpec, IndexSpec, SequenceSpec, TableSpec, quote_name};
+pub use ddl::{CheckSpec, ColumnSpec, IndexSpec, SequenceSpec, TableSpec, quote_name};
 pub use error::STALE_DEFINITION;
 pub use info::{Activity, CancelReason, SessionInfo, SessionShared};
 pub use placement::WorkerInfo;

@@ -360,6 +360,7 @@ mod tests {
             columns: vec![column],
             primary_key: Some((None, vec![0])),
             uniques: Vec::new(),
+            checks: Vec::new(),
         };
         session.create_table(spec).unwrap();
         session.commit().unwrap();

@@ -316,6 +316,7 @@ fn numbers_of_rows_and_values_go_on_where_they_were_in_every_lane() {
                 columns: vec![column("id", int()), column("k", int()), column("t", text())],
                 primary_key: None,
                 uniques: Vec::new(),
+                checks: Vec::new(),
             };
             run(&mut sessions[0], |s| s.create_table(spec)).unwrap();
         }
@@ -382,6 +383,7 @@ fn new_orders_copies_and_truncation_keep_or_drop_the_values() {
         columns: vec![column("id", int()), column("k", int()), column("t", text())],
         primary_key: None,
         uniques: Vec::new(),
+        checks: Vec::new(),
     };
     let texts = |round: i32| (0..20).map(move |id| row(id, -id, &text_of(id + round, id as usize * 7_000)));
     session.begin(Isolation::ReadCommitted, false).unwrap();
@@ -431,6 +433,7 @@ fn many_columns_without_a_long_one_fit_too() {
             columns: [vec![column("id", int())], columns(ty)].concat(),
             primary_key: Some((None, vec![0])),
             uniques: Vec::new(),
+            checks: Vec::new(),
         };
         run(&mut session, |s| s.create_table(spec)).unwrap();
         let table = session.table(None, name).unwrap();

@@ -248,6 +248,7 @@ fn a_table_without_a_key_keeps_its_rows_and_gets_a_key_later() {
             columns: vec![column("id", int()), column("k", int()), column("t", text())],
             primary_key: None,
             uniques: Vec::new(),
+            checks: Vec::new(),
         })
     })
     .unwrap();

@@ -107,6 +107,15 @@ fn one_table_described() {
         plain,
         ["a|bigint|||", "b|double precision|||", "c|boolean|||", "d|timestamp without time zone|||", "e|bytea|||"]
     );
+    // Constraints are kept with the table: after a restart they are shown, and hold.
+    let mut server = server;
+    server.psql(&["-q"], "alter table plain add constraint small check (a < 10), add check (c)").ok();
+    server.stop();
+    server.restart();
+    let checked = described(&server, "plain");
+    assert_eq!(checked[5..], ["Check constraints:", "    \"plain_c_check\" CHECK (c)", "    \"small\" CHECK (a < 10)"]);
+    let refused = server.psql(&["-c", "insert into plain (a) values (10)"], "");
+    assert!(refused.stderr.contains("violates check constraint \"small\""), "{}", refused.stderr);
     let index = server.psql(&["-c", "\\d account_owner"], "").ok();
     assert!(index.stdout.contains("unique, btree, for table \"public.account\""), "{}", index.stdout);
     let missing = server.psql(&["-c", "\\d nothing"], "");

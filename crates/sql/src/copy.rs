@@ -1,10 +1,11 @@
 //! How do rows come and go in bulk? COPY FROM STDIN and COPY TO STDOUT, text and CSV (PostgreSQL manual, COPY, File Formats).
 
 use crate::bind::{Binder, copy_column};
+use crate::checks::Checks;
 use crate::connection::Output;
 use crate::context::Context;
 use crate::ddl;
-use crate::exec::Running;
+use crate::exec::{Registers, Running};
 use crate::expr::{Expr, Params};
 use crate::plan::QueryPlan;
 use crate::utility::{CopyOptions, CopySubject};
@@ -19,6 +20,7 @@ pub(crate) struct CopyIn {
     copy: Copy,
     columns: Vec<usize>,
     defaults: Vec<Option<Expr>>,
+    checks: Checks,
     options: CopyOptions,
     /// Bytes after the last whole line.
     rest: Vec<u8>,
@@ -41,6 +43,7 @@ impl CopyIn {
         let copy = context.session.copy_begin(table)?;
         Ok(CopyIn {
             values: vec![Value::Null; table.columns.len()],
+            checks: Checks::of(table)?,
             table: table.clone(),
             copy,
             columns,
@@ -141,6 +144,7 @@ impl CopyIn {
                     *value = default.eval(&(), &[], &mut context.env())?;
                 }
             }
+            self.checks.enforce(&self.table, &Registers(&values), &mut context.env())?;
             self.copy.push(&mut context.session, &values)
         });
         self.values = values;

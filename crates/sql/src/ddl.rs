@@ -1,8 +1,9 @@
 //! How are tables, indexes and sequences defined? CREATE, ALTER and DROP, to the engine's calls.
 
 use crate::bind::{Binder, default_of, folded, no_relation, split_name};
+use crate::checks::{self, TableScope};
 use crate::context::Context;
-use crate::exec::Running;
+use crate::exec::{RawRow, Running};
 use crate::expr::{self, Bound, Params};
 use crate::lexer;
 use crate::parse::Statement;
@@ -10,7 +11,9 @@ use crate::prepared::{Compiled, Prepared};
 use crate::run::Tag;
 use crate::utility::{Name, ObjectKind, SequenceOptions};
 use crate::write;
-use homenode_engine::{ColumnSpec, Identity, IndexSpec, PUBLIC, SequenceSpec, Table, TableSpec, quote_name};
+use homenode_engine::{
+    CheckConstraint, CheckSpec, ColumnSpec, Identity, IndexSpec, PUBLIC, SequenceSpec, Table, TableSpec, quote_name,
+};
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast;
 use std::sync::Arc;
@@ -80,9 +83,10 @@ fn table_of(context: &mut Context, name: &ast::ObjectName) -> Result<Arc<Table>>
 
 /// Constraints of a table as they are gathered.
 #[derive(Default)]
-struct Constraints {
+struct Constraints<'a> {
     primary_key: Option<(Option<String>, Vec<usize>)>,
     uniques: Vec<(Option<String>, Vec<usize>)>,
+    checks: Vec<(Option<String>, &'a ast::Expr)>,
 }
 
 fn create_table(context: &mut Context, create: &ast::CreateTable) -> Result<Tag> {
@@ -112,8 +116,11 @@ fn create_table(context: &mut Context, create: &ast::CreateTable) -> Result<Tag>
     if let Some((_, key)) = &constraints.primary_key {
         key.iter().for_each(|column| columns[*column].not_null = true);
     }
-    let Constraints { primary_key, uniques } = constraints;
-    context.session.create_table(TableSpec { schema, name, columns, primary_key, uniques })?;
+    let scope =
+        TableScope { table: &name, columns: columns.iter().map(|column| (column.name.as_str(), column.ty)).collect() };
+    let checks = constraints.checks.iter().map(|(name, tree)| check_spec(name, tree, &scope)).collect::<Result<_>>()?;
+    let Constraints { primary_key, uniques, .. } = constraints;
+    context.session.create_table(TableSpec { schema, name, columns, primary_key, uniques, checks })?;
     Ok(Tag::Plain("CREATE TABLE"))
 }
 
@@ -137,8 +144,14 @@ fn create_table_as(context: &mut Context, schema: String, name: String, query: &
             serial: false,
         })
         .collect();
-    let table =
-        context.session.create_table(TableSpec { schema, name, columns, primary_key: None, uniques: Vec::new() })?;
+    let table = context.session.create_table(TableSpec {
+        schema,
+        name,
+        columns,
+        primary_key: None,
+        uniques: Vec::new(),
+        checks: Vec::new(),
+    })?;
     let mut copy = context.session.copy_begin(&table)?;
     let mut running = Running::new(plan);
     running.open(&mut context.env(), &[])?;
@@ -190,12 +203,12 @@ fn check_storage_option(option: &ast::SqlOption) -> Result<()> {
     Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, format!("unrecognized parameter \"{name}\"")))
 }
 
-fn column_spec(
+fn column_spec<'a>(
     context: &mut Context,
-    definition: &ast::ColumnDef,
+    definition: &'a ast::ColumnDef,
     place: usize,
     table: &str,
-    constraints: &mut Constraints,
+    constraints: &mut Constraints<'a>,
 ) -> Result<ColumnSpec> {
     let (ty, serial) = column_type(&definition.data_type)?;
     let mut spec =
@@ -219,7 +232,7 @@ fn column_spec(
             }
             ast::ColumnOption::Generated { .. } => return Err(Error::unsupported("generated columns")),
             ast::ColumnOption::ForeignKey { .. } => return Err(Error::unsupported("FOREIGN KEY")),
-            ast::ColumnOption::Check(_) => return Err(Error::unsupported("CHECK constraints")),
+            ast::ColumnOption::Check(tree) => constraints.checks.push((name, tree)),
             ast::ColumnOption::Collation(name) if is_c_collation(name) => {}
             ast::ColumnOption::Collation(_) => return Err(Error::unsupported("collations other than \"C\"")),
             other => return Err(Error::unsupported(format!("column option {other}"))),
@@ -269,7 +282,7 @@ fn checked_default(context: &mut Context, tree: &ast::Expr, ty: ColumnType) -> R
 }
 
 fn set_primary_key(
-    constraints: &mut Constraints,
+    constraints: &mut Constraints<'_>,
     name: Option<String>,
     columns: Vec<usize>,
     table: &str,
@@ -282,11 +295,11 @@ fn set_primary_key(
     Ok(())
 }
 
-fn table_constraint(
-    constraint: &ast::TableConstraint,
+fn table_constraint<'a>(
+    constraint: &'a ast::TableConstraint,
     columns: &[ColumnSpec],
     table: &str,
-    constraints: &mut Constraints,
+    constraints: &mut Constraints<'a>,
 ) -> Result<()> {
     let place = |name: &str| {
         columns.iter().position(|column| column.name == name).ok_or_else(|| {
@@ -307,9 +320,22 @@ fn table_constraint(
             Ok(())
         }
         ast::TableConstraint::ForeignKey { .. } => Err(Error::unsupported("FOREIGN KEY")),
-        ast::TableConstraint::Check { .. } => Err(Error::unsupported("CHECK constraints")),
+        ast::TableConstraint::Check { name, expr, .. } => {
+            constraints.checks.push((name.as_ref().map(folded), expr));
+            Ok(())
+        }
         _ => Err(Error::unsupported("this table constraint")),
     }
+}
+
+/// A CHECK constraint, after it has been bound once. It is named after its column if it is about only one.
+fn check_spec(name: &Option<String>, tree: &ast::Expr, scope: &TableScope<'_>) -> Result<CheckSpec> {
+    let bound = checks::bind(tree, scope)?;
+    let mut columns = Vec::new();
+    bound.visit_columns(&mut |column| columns.push(column));
+    columns.dedup();
+    let column = if let [one] = columns[..] { Some(one) } else { None };
+    Ok(CheckSpec { name: name.clone(), column, expression: tree.to_string() })
 }
 
 /// The positions of a key's columns.
@@ -396,6 +422,7 @@ fn alter_table(
 fn alter_once(context: &mut Context, table: &Arc<Table>, operation: &ast::AlterTableOperation) -> Result<()> {
     use ast::AlterTableOperation as Op;
     match operation {
+        Op::AddConstraint { not_valid: true, .. } => Err(Error::unsupported("NOT VALID")),
         Op::AddConstraint { constraint, .. } => add_constraint(context, table, constraint),
         Op::AddColumn { column_def, if_not_exists, .. } => add_column(context, table, column_def, *if_not_exists),
         Op::AlterColumn { column_name, op } => alter_column(context, table, &folded(column_name), op),
@@ -406,8 +433,10 @@ fn alter_once(context: &mut Context, table: &Arc<Table>, operation: &ast::AlterT
                 let message = format!("column \"{new}\" of relation \"{}\" already exists", table.name);
                 return Err(Error::new(SqlState::DUPLICATE_COLUMN, message));
             }
+            let checks = renamed_checks(table, &folded(old_column_name), &new)?;
             context.session.alter_table(table, |definition| {
                 definition.columns[place].name = new;
+                definition.checks = checks;
                 Ok(())
             })
         }
@@ -427,6 +456,15 @@ fn alter_once(context: &mut Context, table: &Arc<Table>, operation: &ast::AlterT
             Err(Error::unsupported(format!("ALTER TABLE ... {}", words.join(" "))))
         }
     }
+}
+
+/// The table's CHECK constraints after a column has got another name.
+fn renamed_checks(table: &Table, old: &str, new: &str) -> Result<Vec<CheckConstraint>> {
+    let renamed = |check: &CheckConstraint| match checks::renamed(&check.expression, table, old, new) {
+        Some(expression) => Ok(CheckConstraint { expression, ..check.clone() }),
+        None => Err(Error::unsupported(format!("renaming a column that constraint \"{}\" is about", check.name))),
+    };
+    table.checks.iter().map(renamed).collect()
 }
 
 fn add_constraint(context: &mut Context, table: &Arc<Table>, constraint: &ast::TableConstraint) -> Result<()> {
@@ -450,9 +488,34 @@ fn add_constraint(context: &mut Context, table: &Arc<Table>, constraint: &ast::T
             context.session.create_index(table, spec).map(|_| ())
         }
         ast::TableConstraint::ForeignKey { .. } => Err(Error::unsupported("FOREIGN KEY")),
-        ast::TableConstraint::Check { .. } => Err(Error::unsupported("CHECK constraints")),
+        ast::TableConstraint::Check { name, expr, .. } => add_check(context, table, &name.as_ref().map(folded), expr),
         _ => Err(Error::unsupported("this table constraint")),
     }
+}
+
+/// Adds a CHECK constraint that all rows of the table satisfy.
+fn add_check(context: &mut Context, table: &Arc<Table>, name: &Option<String>, tree: &ast::Expr) -> Result<()> {
+    let spec = check_spec(name, tree, &TableScope::of(table))?;
+    context.session.lock_table(table)?;
+    context.session.add_check(table, spec)?;
+    let Some(changed) = context.session.definitions().table_by_oid(table.oid).cloned() else {
+        return Err(Error::internal("the altered table is gone"));
+    };
+    let Some(added) = changed.checks.last() else { return Err(Error::internal("the constraint is gone")) };
+    let condition = checks::bind(tree, &TableScope::of(&changed))?;
+    let mut scan = context.session.scan(&changed, &homenode_engine::KeyRange::all(), false)?;
+    let mut bytes = Vec::new();
+    while let Some((_, row)) = scan.next(&mut context.session)? {
+        bytes.clear();
+        bytes.extend_from_slice(row);
+        let row = RawRow { layout: &changed.layout, bytes: &bytes, base: 0, registers: &[] };
+        if condition.eval_bool(&row, &[], &mut context.env())? == Some(false) {
+            let message =
+                format!("check constraint \"{}\" of relation \"{}\" is violated by some row", added.name, changed.name);
+            return Err(Error::new(SqlState::CHECK_VIOLATION, message).with_table(&changed.schema, &changed.name));
+        }
+    }
+    Ok(())
 }
 
 fn add_column(
@@ -481,6 +544,9 @@ fn add_column(
     }
     if let Some((name, columns)) = constraints.primary_key {
         context.session.add_primary_key(&changed, name, columns)?;
+    }
+    for (name, tree) in constraints.checks {
+        add_check(context, &changed, &name, tree)?;
     }
     for (name, columns) in constraints.uniques {
         context.session.create_index(&changed, IndexSpec { name, columns, unique: true, constraint: true })?;
@@ -564,6 +630,12 @@ fn set_not_null(context: &mut Context, table: &Arc<Table>, place: usize) -> Resu
 fn drop_constraint(context: &mut Context, table: &Arc<Table>, name: &str, if_exists: bool) -> Result<()> {
     if let Some(index) = table.indexes.iter().find(|index| index.constraint && index.name == name) {
         return context.session.drop_index(index.oid);
+    }
+    if table.checks.iter().any(|check| check.name == name) {
+        return context.session.alter_table(table, |definition| {
+            definition.checks.retain(|check| check.name != name);
+            Ok(())
+        });
     }
     if table.primary_key.as_ref().is_some_and(|key| key.name == name) {
         return Err(Error::unsupported("ALTER TABLE ... DROP CONSTRAINT of a primary key"));

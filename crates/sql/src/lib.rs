@@ -14,6 +14,7 @@
 
 mod bind;
 mod catalog;
+mod checks;
 mod client;
 mod connection;
 mod context;

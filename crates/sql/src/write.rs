@@ -4,6 +4,7 @@
 //! the newest version of its row again, under the row's latch: that is READ COMMITTED's re-check.
 
 use crate::bind::{Conflict, DeletePlan, InsertPlan, InsertSource, UpdatePlan};
+use crate::checks::Checks;
 use crate::context::{Context, FrozenHost, NEEDS_SESSION};
 use crate::exec::{RawRow, Registers, Running, all_hold, build, point_key};
 use crate::expr::{Env, Expr};
@@ -83,6 +84,10 @@ fn insert_plain(plan: &InsertPlan, row: &[Expr], context: &mut Context, params: 
         let value = value.eval_ref(&(), params, &mut env)?;
         layout.set_column(&mut bytes, column, value.as_ref()).map(|_| ())
     });
+    let filled = filled.and_then(|()| {
+        let row = RawRow { layout, bytes: &bytes, base: 0, registers: &[] };
+        plan.checks.enforce(&plan.table, &row, &mut env)
+    });
     let result = filled.and_then(|()| context.session.insert_row(&plan.table, &bytes));
     context.buffers.1.push(bytes);
     result
@@ -95,6 +100,7 @@ fn insert_row(
     values: &[Value],
     returned: &mut Returned<'_>,
 ) -> Result<bool> {
+    plan.checks.enforce(&plan.table, &Registers(values), &mut context.env())?;
     let Some(conflict) = &plan.conflict else {
         context.session.insert(&plan.table, values)?;
         if plan.returning.is_some() {
@@ -125,7 +131,7 @@ fn insert_row(
                     context.session.start_statement();
                     continue;
                 };
-                let change = Change { table: &plan.table, base: 0, conditions, assignments };
+                let change = Change { table: &plan.table, base: 0, conditions, assignments, checks: &plan.checks };
                 let mut registers = vec![Value::Null; plan.table.columns.len()];
                 registers.extend_from_slice(values);
                 return match update_row(&change, context, params, &row_key, &registers)? {
@@ -189,6 +195,7 @@ struct Change<'a> {
     base: usize,
     conditions: &'a [Expr],
     assignments: &'a [(usize, Expr)],
+    checks: &'a Checks,
 }
 
 impl Change<'_> {
@@ -237,6 +244,7 @@ fn update_row(
         for ((column, _), value) in change.assignments.iter().zip(fresh.drain(..)) {
             values[*column] = value;
         }
+        change.checks.enforce(change.table, &Registers(values), &mut env)?;
         new.clone_from(values);
         Ok(true)
     });
@@ -270,6 +278,9 @@ fn update_with_session(
         new.clone_from(values);
         Ok(true)
     })?;
+    if changed {
+        change.checks.enforce(change.table, &Registers(&new), &mut context.env())?;
+    }
     Ok(changed.then_some(new))
 }
 
@@ -364,9 +375,12 @@ fn update_single(plan: &UpdatePlan, keys: &[Expr], context: &mut Context, params
             for (column, value) in &plan.assignments {
                 let value = value.eval_ref(&raw, params, &mut env)?;
                 if !table.layout.set_column(out, *column, value.as_ref())? {
-                    return write_anew(plan, &raw, params, &mut env, out).map(|()| true);
+                    write_anew(plan, &raw, params, &mut env, out)?;
+                    break;
                 }
             }
+            let new = RawRow { layout: &table.layout, bytes: out, base: 0, registers: &[] };
+            plan.checks.enforce(table, &new, &mut env)?;
             Ok(true)
         })
     })
@@ -420,6 +434,7 @@ pub(crate) fn update(
         base: plan.scan.base,
         conditions: &plan.conditions,
         assignments: &plan.assignments,
+        checks: &plan.checks,
     };
     let mut count = 0;
     for (number, (row_key, registers)) in found.iter().enumerate() {

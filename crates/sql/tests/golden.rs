@@ -124,3 +124,8 @@ fn definitions() {
 fn windows() {
     run("windows");
 }
+
+#[test]
+fn constraints() {
+    run("constraints");
+}

@@ -86,6 +86,7 @@ pub fn create(session: &mut Session, name: &str) -> Arc<Table> {
             columns: vec![column("id", int()), column("k", int()), column("t", text())],
             primary_key: Some((None, vec![0])),
             uniques: Vec::new(),
+            checks: Vec::new(),
         })
     })
     .unwrap();

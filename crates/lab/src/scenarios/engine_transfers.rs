@@ -139,6 +139,7 @@ fn prepared() -> Database {
                 columns: vec![column("id"), column("value")],
                 primary_key: Some((None, vec![0])),
                 uniques: Vec::new(),
+                checks: Vec::new(),
             })
             .expect("the name is free");
     }

@@ -83,7 +83,7 @@ pub fn make(db: &Database, name: &str, columns: Vec<ColumnSpec>) {
     session.begin(Isolation::ReadCommitted, false).expect("no transaction is open");
     let primary_key = has_key.then(|| (None, vec![0]));
     let (schema, name) = ("public".to_owned(), name.to_owned());
-    let spec = TableSpec { schema, name, columns, primary_key, uniques: Vec::new() };
+    let spec = TableSpec { schema, name, columns, primary_key, uniques: Vec::new(), checks: Vec::new() };
     session.create_table(spec).expect("the name is free");
     session.commit().expect("nobody else is there");
 }

@@ -5,6 +5,7 @@ use super::from::{FromBinder, conjuncts};
 use super::names::column_name;
 use super::scope::{Clause, FromScope, Offered, Outer};
 use super::{Binder, at, folded, no_column, split_name};
+use crate::checks::Checks;
 use crate::expr::{self, Bound, Expr, NoColumns, Params};
 use crate::plan::{Plan, QueryPlan, ScanPlan};
 use crate::planner;
@@ -45,6 +46,7 @@ pub(crate) struct InsertPlan {
     pub returning: Option<ReturningPlan>,
     /// The source reads the table: all of it is read before anything is written.
     pub reads_target: bool,
+    pub checks: Checks,
 }
 
 /// UPDATE.
@@ -60,6 +62,7 @@ pub(crate) struct UpdatePlan {
     /// There are other relations: their registers have to be kept with each row.
     pub joined: bool,
     pub returning: Option<ReturningPlan>,
+    pub checks: Checks,
 }
 
 /// DELETE.
@@ -204,7 +207,7 @@ impl Binder<'_> {
             Some(_) => return Err(Error::new(SqlState::SYNTAX_ERROR, "syntax error at or near \"DUPLICATE\"")),
         };
         let returning = self.returning(insert.returning.as_deref(), &table, &alias, params)?;
-        Ok(InsertPlan { table, source, conflict, returning, reads_target })
+        Ok(InsertPlan { checks: Checks::of(&table)?, table, source, conflict, returning, reads_target })
     }
 
     fn insert_row(
@@ -454,6 +457,7 @@ impl Binder<'_> {
         let joined = write.from.relations.len() > 1;
         let planned = self.plan_target(write, needed, returning.as_ref())?;
         Ok(UpdatePlan {
+            checks: Checks::of(&planned.table)?,
             table: planned.table,
             input: planned.input,
             width: planned.width,

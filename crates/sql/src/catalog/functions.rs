@@ -225,7 +225,10 @@ fn catalog(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<V
         // Stored expressions are kept as their text.
         "pg_get_expr" => args[0].clone(),
         "pg_get_indexdef" => relations::index_definition(context, oid(args, 0), number(args, 1)),
-        "pg_get_constraintdef" => relations::constraint_definition(context, oid(args, 0)),
+        "pg_get_constraintdef" => {
+            let pretty = args.get(1) == Some(&Value::Bool(true));
+            relations::constraint_definition(context, oid(args, 0), pretty)
+        }
         "pg_get_viewdef"
         | "pg_get_ruledef"
         | "pg_get_triggerdef"

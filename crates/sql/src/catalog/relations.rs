@@ -226,6 +226,7 @@ struct Class<'a> {
     pages: u64,
     columns: usize,
     has_index: bool,
+    checks: usize,
 }
 
 impl Class<'_> {
@@ -240,7 +241,13 @@ impl Class<'_> {
         row.extend([oid(method), oid(self.oid), oid(0), Value::Int4(self.pages as i32)]);
         // PostgreSQL writes -1 for a table that was never analysed; nothing here ever is.
         row.extend([Value::Float4(-1.0), Value::Int4(0), oid(0), flag(self.has_index), flag(false)]);
-        row.extend([text("p"), text(self.kind), Value::Int2(self.columns as i16), Value::Int2(0), flag(false)]);
+        row.extend([
+            text("p"),
+            text(self.kind),
+            Value::Int2(self.columns as i16),
+            Value::Int2(self.checks as i16),
+            flag(false),
+        ]);
         row.extend([
             flag(false),
             flag(false),
@@ -270,6 +277,7 @@ fn pg_class(context: &mut Context) -> Result<Rows> {
             pages,
             columns,
             has_index: kind == "r" && has_index,
+            checks: if kind == "r" { table.checks.len() } else { 0 },
         };
         rows.push(class(table.oid, table.name.as_str(), "r", table.columns.len(), pages).row());
         if let Some(key) = &table.primary_key {
@@ -281,12 +289,12 @@ fn pg_class(context: &mut Context) -> Result<Rows> {
     }
     for sequence in definitions.sequences() {
         let (oid, name, schema) = (sequence.oid, sequence.name.as_str(), sequence.schema.as_str());
-        rows.push(Class { oid, name, schema, kind: "S", pages: 1, columns: 3, has_index: false }.row());
+        rows.push(Class { oid, name, schema, kind: "S", pages: 1, columns: 3, has_index: false, checks: 0 }.row());
     }
     for table in virtual_table::all() {
         let kind = if table.schema == "pg_catalog" && table.oid < 12_000 { "r" } else { "v" };
         let (oid, name, schema, columns) = (table.oid, table.name, table.schema, table.columns.len());
-        rows.push(Class { oid, name, schema, kind, pages: 0, columns, has_index: false }.row());
+        rows.push(Class { oid, name, schema, kind, pages: 0, columns, has_index: false, checks: 0 }.row());
     }
     Ok(rows)
 }
@@ -472,8 +480,29 @@ fn pg_constraint(context: &mut Context) -> Result<Rows> {
             row.extend([text(format!("{{{}}}", key.join(","))), Value::Null, Value::Null]);
             rows.push(row);
         }
+        for check in &table.checks {
+            let key: Vec<String> = check_columns(&table, check).iter().map(|column| (column + 1).to_string()).collect();
+            let mut row = vec![oid(check.oid), text(&check.name), oid(schema_oid(&table.schema)), text("c")];
+            row.extend([flag(false), flag(false), flag(true), oid(table.oid), oid(0), oid(0), oid(0), oid(0)]);
+            row.extend([text(" "), text(" "), text(" "), flag(true), Value::Int4(0), flag(false)]);
+            row.extend([text(format!("{{{}}}", key.join(","))), Value::Null, text(&check.expression)]);
+            rows.push(row);
+        }
     }
     Ok(rows)
+}
+
+/// The columns that a CHECK constraint is about.
+fn check_columns(table: &Table, check: &homenode_engine::CheckConstraint) -> Vec<usize> {
+    let tree = crate::parse::expression(&check.expression);
+    let bound = tree.and_then(|tree| crate::checks::bind(&tree, &crate::checks::TableScope::of(table)));
+    let mut columns = Vec::new();
+    if let Ok(bound) = bound {
+        bound.visit_columns(&mut |column| columns.push(column));
+    }
+    columns.sort_unstable();
+    columns.dedup();
+    columns
 }
 
 fn pg_sequence(context: &mut Context) -> Result<Rows> {
@@ -570,12 +599,16 @@ pub(super) fn index_definition(context: &mut Context, wanted: u32, column: i64) 
     Value::Null
 }
 
-/// pg_get_constraintdef.
-pub(super) fn constraint_definition(context: &mut Context, wanted: u32) -> Value {
+/// pg_get_constraintdef; `pretty` leaves parentheses out.
+pub(super) fn constraint_definition(context: &mut Context, wanted: u32, pretty: bool) -> Value {
     for table in context.definitions().tables() {
         if let Some(index) = indexes(&table).iter().find(|index| index.oid == wanted && index.constraint) {
             let kind = if index.primary { "PRIMARY KEY" } else { "UNIQUE" };
             return text(format!("{kind} ({})", quoted_columns(&table, index.columns)));
+        }
+        if let Some(check) = table.checks.iter().find(|check| check.oid == wanted) {
+            let condition = &check.expression;
+            return text(if pretty { format!("CHECK ({condition})") } else { format!("CHECK (({condition}))") });
         }
     }
     Value::Null
