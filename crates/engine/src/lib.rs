@@ -28,7 +28,6 @@ mod sequence;
 mod serializable;
 mod session;
 mod session_memory;
-pub mod size;
 mod stats;
 mod undo;
 mod write;
@@ -41,6 +40,7 @@ pub use catalog::{
 pub use database::{Database, Options};
 pub use ddl::{CheckSpec, ColumnSpec, IndexSpec, SequenceSpec, TableSpec, quote_name};
 pub use error::STALE_DEFINITION;
+pub use homenode_memory::size;
 pub use info::{Activity, CancelReason, SessionInfo, SessionShared};
 pub use placement::WorkerInfo;
 pub use read::{IndexScan, KeyRange, ParallelScan, Piece, Reader, Scan};

@@ -20,6 +20,7 @@ pub mod stacks;
 pub mod stat;
 pub mod svg;
 pub mod text;
+pub mod units;
 pub mod waits;
 
 pub use error::InspectError;

@@ -60,12 +60,7 @@ impl Table {
 
 /// A size in the largest binary unit that it has at least one of: `12.4 GiB`.
 pub fn size(bytes: u64) -> String {
-    const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    match UNITS.iter().find(|(_, unit)| bytes >= *unit) {
-        Some((name, unit)) if bytes.is_multiple_of(*unit) => format!("{} {name}", bytes / unit),
-        Some((name, unit)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
-        None => format!("{bytes} B"),
-    }
+    homenode_memory::size::show(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// A share in percent: `48.5%`, and `-` of nothing.

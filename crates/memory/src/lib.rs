@@ -29,6 +29,7 @@ mod policy;
 mod prefault;
 mod region;
 mod residency;
+pub mod size;
 mod words;
 
 #[cfg(all(target_os = "linux", not(homenode_lab), not(miri)))]

@@ -318,7 +318,7 @@ impl<'a> Runner<'a> {
     fn placement(&self, site: &Site) -> Value {
         let instances = site.running.iter().map(|running| {
             let census = place::find(&Who::Pid(running.pid()), &processes())
-                .and_then(|server| place::take(&server, &mut |_, _| {}));
+                .and_then(|server| place::take(&server, None));
             let memory = match census {
                 Ok(census) => json!({
                     "own_bytes_by_node": census.own_by_node().iter().map(|(node, b)| (node.to_string(), json!(b))).collect::<serde_json::Map<_, _>>(),

@@ -10,7 +10,6 @@ use clap::Args;
 use homenode_topology::{Topology, parse_list};
 use serde_json::{Value, json};
 
-use super::size;
 use crate::InspectError;
 use crate::bench::drive::Arrivals;
 use crate::bench::keys::Distribution;
@@ -21,6 +20,7 @@ use crate::bench::run::Runner;
 use crate::bench::server::{Kind, program};
 use crate::bench::workload::{ALL, Size, Workload};
 use crate::client::Address;
+use crate::units;
 
 #[derive(Debug, Args)]
 #[command(
@@ -56,10 +56,10 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Measured time of each
-    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = size::parse_time)]
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = units::parse_time)]
     measure: Duration,
     /// Time before it that is not measured
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = size::parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = units::parse_time)]
     warm_up: Duration,
     /// sysbench's tables
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -71,7 +71,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     scale: u32,
     /// Each server's pool
-    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = units::parse)]
     pool: u64,
     /// Interleave a server's memory over its nodes; otherwise first touch decides among them
     #[arg(long)]

@@ -10,10 +10,10 @@ use clap::Args;
 use homenode_topology::Topology;
 use serde_json::json;
 
-use super::size::parse_time;
 use crate::InspectError;
 use crate::c2c::{self, Found, Line, perf};
 use crate::text::share;
+use crate::units;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example: homenode c2c --for 5s (as root, on a machine with the counters)\n\
@@ -28,7 +28,7 @@ pub struct Options {
     #[arg(long, value_name = "DIR", requires = "from")]
     machine: Option<PathBuf>,
     /// How long to record
-    #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = parse_time)]
+    #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = units::parse_time)]
     duration: Duration,
     /// Lines in the table
     #[arg(long, value_name = "N", default_value_t = 20)]

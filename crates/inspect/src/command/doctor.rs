@@ -6,11 +6,11 @@ use clap::Args;
 use homenode_topology::Topology;
 use serde_json::json;
 
-use super::size::parse_time;
 use crate::InspectError;
 use crate::doctor::{Finding, examine, gather};
 use crate::place::{Server, Who, find};
 use crate::proc::processes;
+use crate::units;
 use crate::waits::{Postgres, watch};
 
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub struct Options {
     #[arg(long, value_name = "CONNECTION")]
     connect: Option<String>,
     /// How long to look
-    #[arg(long = "for", value_name = "TIME", default_value = "3s", value_parser = parse_time)]
+    #[arg(long = "for", value_name = "TIME", default_value = "3s", value_parser = units::parse_time)]
     duration: Duration,
     /// Print JSON
     #[arg(long)]

@@ -40,10 +40,9 @@ pub(super) fn run(options: &Options) -> Result<(), InspectError> {
         }
         pages[index] = u16::try_from(node).ok();
     };
-    let mut ignore = |_: u64, _: usize| {};
     let census = match &options.connect {
-        Some(_) => place::take(&server, &mut hear)?,
-        None => place::take(&server, &mut ignore)?,
+        Some(_) => place::take(&server, Some(&mut hear))?,
+        None => place::take(&server, None)?,
     };
     let inside = match &options.connect {
         Some(connection) => Some(super::inside::ask(connection, page, &pages)?),

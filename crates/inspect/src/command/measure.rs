@@ -8,19 +8,19 @@ use homenode_memory::Policy;
 use homenode_topology::Topology;
 use serde_json::{Value, json};
 
-use super::size;
 use crate::InspectError;
 use crate::chart::{Chart, Series};
 use crate::measure::{Loaded, NOISY, Repeats, bandwidth, core_to_core, latency, loaded_latency, migration};
 use crate::svg::{self, Block, flow, stack};
 use crate::text::Table;
+use crate::units;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example: homenode measure --svg machine-times.svg\n\n\
     Takes a minute or so and keeps one or two CPUs busy. Memory is taken from every node that this process may use.")]
 pub struct Options {
     /// Memory for each measurement; several times the last cache
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = units::parse)]
     memory: u64,
     /// Repeats of each measurement
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]

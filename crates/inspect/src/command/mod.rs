@@ -8,7 +8,6 @@ mod launch;
 mod locate;
 mod measure;
 mod rebalance;
-mod size;
 mod stacks;
 mod stat;
 mod target;

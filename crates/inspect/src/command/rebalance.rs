@@ -11,7 +11,6 @@ use homenode_topology::{Topology, parse_list};
 use serde_json::{Value, json};
 
 use super::locate::by_node_json;
-use super::size;
 use super::target::Target;
 use crate::InspectError;
 use crate::place::{self, Server};
@@ -20,6 +19,7 @@ use crate::rebalance::{
     Entry, Journal, Pace, Piece, PieceId, Shares, Tally, apply, failure, plan, policy_of, read_journal, undo,
 };
 use crate::text::{self, Table};
+use crate::units;
 
 #[derive(Debug, Args)]
 #[command(
@@ -46,10 +46,10 @@ pub struct Options {
     #[arg(long, value_name = "NODE=WEIGHT,...", conflicts_with = "nodes")]
     weights: Option<String>,
     /// Move no more than this in a second
-    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = units::parse)]
     rate: u64,
     /// Private mappings from this size on are spread too
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = units::parse)]
     private_from: u64,
     /// Where every page was before (default: /var/tmp/homenode-rebalance-PID.journal)
     #[arg(long, value_name = "FILE")]
@@ -77,7 +77,7 @@ pub(super) fn run(options: &Options) -> Result<(), InspectError> {
     }
     let shares = shares(options, &topology)?;
     let mut pieces = Piece::of(&server, options.private_from)?;
-    let census = place::take(&server, &mut |_, _| {})?;
+    let census = place::take(&server, None)?;
     pieces.iter_mut().for_each(|piece| piece.describe(&census));
     // The largest last: it can even out what smaller ones leave uneven.
     let mut sized = Vec::new();

@@ -8,11 +8,11 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::size::parse_time;
 use super::target::Target;
 use crate::InspectError;
 use crate::stacks::{Flame, Frame, Profile, Sampler, names, svg};
 use crate::text::{Table, share, shorten};
+use crate::units;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example: homenode stacks --postgres --for 10s --svg flame.svg\n\n\
@@ -22,7 +22,7 @@ pub struct Options {
     #[command(flatten)]
     target: Target,
     /// How long
-    #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = parse_time)]
+    #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = units::parse_time)]
     duration: Duration,
     /// Samples of every thread a second
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]

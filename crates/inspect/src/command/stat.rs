@@ -9,10 +9,10 @@ use clap::Args;
 use homenode_topology::Topology;
 use serde_json::{Value, json};
 
-use super::size::parse_time;
 use crate::InspectError;
 use crate::stat::{NODE_COUNTERS, NodeMemory, Sample, prometheus, rates, sample};
 use crate::text::{Table, size};
+use crate::units;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example: homenode stat --every 2s\n\
@@ -22,7 +22,7 @@ use crate::text::{Table, size};
     came from elsewhere; local, other: asked for by a CPU of this node, of another one. All in pages a second.")]
 pub struct Options {
     /// Time between samples
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::parse_time)]
     every: Duration,
     /// End after this many samples (default: go on until stopped; 1 without a terminal)
     #[arg(long, value_name = "N")]

@@ -6,10 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::size::parse_time;
 use crate::InspectError;
 use crate::client::{Address, Protocol};
 use crate::text::{Table, share, shorten};
+use crate::units;
 use crate::waits::{MariaDb, Postgres, Profile, Source, watch};
 
 #[derive(Debug, Args)]
@@ -26,10 +26,10 @@ pub struct Options {
     #[arg(long, value_name = "CONNECTION", num_args = 0..=1, default_missing_value = "", conflicts_with = "connect")]
     mariadb: Option<String>,
     /// How long
-    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = units::parse_time)]
     duration: Duration,
     /// Time between samples
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = units::parse_time)]
     every: Duration,
     /// Statements shown
     #[arg(long, value_name = "N", default_value_t = 10)]

@@ -7,11 +7,13 @@ use std::io::{BufRead, BufReader};
 use homenode_memory::foreign;
 use homenode_topology::Topology;
 
-use super::object::{classify, is_hugetlb, is_shared_memory};
-use super::union::{Instance, Pages, Union, unite};
-use super::{Kind, Server, imbalance};
+use super::object::{classify, could_be_pool, is_hugetlb, is_shared_memory};
+use super::union::{Instance, Pages, Union, unite, unite_sums};
+use super::{Kind, Server, ServerKind, imbalance};
 use crate::InspectError;
-use crate::proc::{Mapping, MapsReader, NumaLine, NumaMapsReader, Pagemap, explain, path};
+use crate::proc::{
+    Mapping, NumaLine, Pagemap, Records, explain, parse_maps_line, parse_numa_line, path, undumped_mappings,
+};
 
 /// Device and inode.
 pub(super) type FileId = (u32, u32, u64);
@@ -75,11 +77,11 @@ impl Census {
     }
 }
 
-/// Takes the census. `pages` hears of every page of the largest piece of shared memory: its offset in bytes and its node.
+/// Takes the census. `pages`, if there, hears of every page of the largest piece of shared memory: its offset in bytes and its node.
 ///
 /// # Errors
 /// [`InspectError::NotPermitted`], [`InspectError::Format`], [`InspectError::Vanished`] if no process is left to look at.
-pub fn take(server: &Server, pages: Pages<'_>) -> Result<Census, InspectError> {
+pub fn take(server: &Server, pages: Option<Pages<'_>>) -> Result<Census, InspectError> {
     let mut gather = Gather::default();
     let mut vanished = None;
     for process in &server.processes {
@@ -104,6 +106,8 @@ pub fn take(server: &Server, pages: Pages<'_>) -> Result<Census, InspectError> {
 struct Gather {
     seen: usize,
     changed: u64,
+    /// Mappings of the process that core dumps leave out, where that says something.
+    undumped: Option<BTreeSet<u64>>,
     /// Shared objects, counted page by page at the end.
     shared: BTreeMap<(Kind, String, FileId), Parts>,
     /// Everything else.
@@ -125,9 +129,13 @@ struct Parts {
 impl Gather {
     fn process(&mut self, pid: u32, server: &Server) -> Result<(), InspectError> {
         let mappings = read_mappings(pid)?;
+        self.undumped = match server.kind {
+            ServerKind::MariaDb => undumped_pool(pid, &mappings),
+            _ => None,
+        };
         let path = path(pid, "numa_maps");
         let file = File::open(&path).map_err(|error| no_numa_maps(pid, &path, error))?;
-        self.lines(pid, &mappings, NumaMapsReader::new(BufReader::new(file), &path), server)
+        self.lines(pid, &mappings, Records::new(BufReader::new(file), &path, parse_numa_line), server)
     }
 
     /// Joins mappings with their lines of `numa_maps`; both are ascending.
@@ -135,7 +143,7 @@ impl Gather {
         &mut self,
         pid: u32,
         mappings: &[Mapping],
-        mut lines: NumaMapsReader<impl BufRead>,
+        mut lines: Records<impl BufRead, NumaLine>,
         server: &Server,
     ) -> Result<(), InspectError> {
         let programs: Vec<FileId> = mappings
@@ -146,7 +154,7 @@ impl Gather {
             .into_iter()
             .collect();
         let mut rest = mappings.iter().peekable();
-        while let Some(line) = lines.next_line().map_err(|error| vanished(pid, error))? {
+        while let Some(line) = lines.next_record().map_err(|error| vanished(pid, error))? {
             // What is in one only came or went in between.
             while rest.next_if(|mapping| mapping.start < line.start).is_some() {}
             match rest.next_if(|mapping| mapping.start == line.start) {
@@ -158,13 +166,13 @@ impl Gather {
     }
 
     fn mapping(&mut self, pid: u32, mapping: &Mapping, line: &NumaLine, server: &Server, programs: &[FileId]) {
-        let (kind, name) = classify(mapping, server.kind, programs);
+        let (kind, name) = classify(mapping, server.kind, programs, self.undumped.as_ref());
         if kind == Kind::Kernel {
             return;
         }
         let present_bytes = line.present_bytes();
         let instance = Instance { pid, start: mapping.start, end: mapping.end, offset: mapping.offset, present_bytes };
-        let is_shared = mapping.shared && mapping.inode != 0;
+        let is_shared = mapping.shared && (mapping.inode != 0 || is_shared_memory(mapping));
         let parts = if is_shared {
             let parts = self.shared.entry((kind, name, file_id(mapping))).or_default();
             parts.mapped_bytes = parts.mapped_bytes.max(mapping.offset + mapping.bytes());
@@ -188,17 +196,20 @@ impl Gather {
         }
     }
 
-    fn finish(self, pages: Pages<'_>) -> Result<Census, InspectError> {
+    fn finish(self, mut pages: Option<Pages<'_>>) -> Result<Census, InspectError> {
         let mut notes = Vec::new();
         let mut objects = Vec::new();
         let largest = self.shared.iter().filter(|(key, _)| key.0 == Kind::SharedMemory);
         let largest = largest.max_by_key(|(_, parts)| parts.mapped_bytes).map(|(key, _)| key.clone());
-        let mut incomplete = false;
+        let (mut incomplete, mut huge) = (false, false);
         for (key, parts) in self.shared {
-            let look_inside = key.0 == Kind::SharedMemory && !parts.page_bytes.iter().any(|bytes| *bytes > 65_536);
-            let mut nobody = |_: u64, _: usize| {};
-            let hears: Pages<'_> = if Some(&key) == largest.as_ref() { &mut *pages } else { &mut nobody };
-            let union = unite(&parts.instances, look_inside, hears)?;
+            let is_huge = parts.page_bytes.iter().any(|bytes| *bytes > 65_536);
+            let look_inside = key.0 == Kind::SharedMemory && !is_huge;
+            huge |= key.0 == Kind::SharedMemory && is_huge;
+            let union = match &mut pages {
+                Some(hears) if Some(&key) == largest.as_ref() => unite(&parts.instances, look_inside, *hears)?,
+                _ => unite_sums(&parts.instances, look_inside)?,
+            };
             incomplete |= look_inside && !union.complete;
             objects.push(parts.shared_object(key.0, key.1, union));
         }
@@ -214,6 +225,11 @@ impl Gather {
                 "pages of shared memory that no living process has touched are not counted (CAP_SYS_ADMIN would show them)"
                     .to_owned(),
             );
+        }
+        if huge {
+            let text = "of shared memory in reserved huge pages only what living processes have touched is counted: \
+                the kernel has no way to ask for the rest that would not make it present";
+            notes.push(text.to_owned());
         }
         if frames.hidden_bytes > 0 {
             notes.push(format!(
@@ -334,6 +350,14 @@ fn merged(objects: Vec<ObjectCensus>) -> Vec<ObjectCensus> {
     by_name.into_values().collect()
 }
 
+/// Which of the mappings that could be InnoDB's pool are kept out of core dumps; `None` if none is (MySQL dumps its pool unless it is told
+/// otherwise), or if that can't be read.
+fn undumped_pool(pid: u32, mappings: &[Mapping]) -> Option<BTreeSet<u64>> {
+    let mut undumped = undumped_mappings(pid).ok()?;
+    undumped.retain(|start| mappings.iter().any(|mapping| mapping.start == *start && could_be_pool(mapping)));
+    if undumped.is_empty() { None } else { Some(undumped) }
+}
+
 fn file_id(mapping: &Mapping) -> FileId {
     (mapping.device.0, mapping.device.1, mapping.inode)
 }
@@ -341,9 +365,9 @@ fn file_id(mapping: &Mapping) -> FileId {
 fn read_mappings(pid: u32) -> Result<Vec<Mapping>, InspectError> {
     let path = path(pid, "maps");
     let file = File::open(&path).map_err(|error| explain(pid, &path, error))?;
-    let mut reader = MapsReader::new(BufReader::new(file), &path);
+    let mut reader = Records::new(BufReader::new(file), &path, parse_maps_line);
     let mut mappings = Vec::new();
-    while let Some(mapping) = reader.next_mapping().map_err(|error| vanished(pid, error))? {
+    while let Some(mapping) = reader.next_record().map_err(|error| vanished(pid, error))? {
         mappings.push(mapping);
     }
     if mappings.is_empty() {
@@ -411,15 +435,15 @@ mod tests {
         writeln!(maps, "7fff00000000-80ff00000000 rw-p 00000000 00:00 0 ").unwrap();
         writeln!(numa, "7fff00000000 interleave:0-3").unwrap();
         let begun = Instant::now();
-        let mut reader = MapsReader::new(maps.as_bytes(), Path::new("maps"));
+        let mut reader = Records::new(maps.as_bytes(), Path::new("maps"), parse_maps_line);
         let mut mappings = Vec::new();
-        while let Some(mapping) = reader.next_mapping().unwrap() {
+        while let Some(mapping) = reader.next_record().unwrap() {
             mappings.push(mapping);
         }
         let mut gather = Gather { seen: 1, ..Gather::default() };
-        let lines = NumaMapsReader::new(numa.as_bytes(), Path::new("numa_maps"));
+        let lines = Records::new(numa.as_bytes(), Path::new("numa_maps"), parse_numa_line);
         gather.lines(1, &mappings, lines, &this_process()).unwrap();
-        let census = gather.finish(&mut |_, _| {}).unwrap();
+        let census = gather.finish(None).unwrap();
         let object = &census.objects[0];
         assert_eq!(object.present_bytes(), COUNT * (512 << 10));
         assert_eq!(object.by_node[&3], COUNT * (512 << 10) / 4);
@@ -435,16 +459,16 @@ mod tests {
         let mapping = crate::proc::parse_maps_line(maps).unwrap();
         let numa = "1000 default anon=2 N0=2 kernelpagesize_kB=4\n5000 default anon=1 N1=1 kernelpagesize_kB=4\n";
         let mut gather = Gather { seen: 1, ..Gather::default() };
-        let lines = NumaMapsReader::new(numa.as_bytes(), Path::new("numa_maps"));
+        let lines = Records::new(numa.as_bytes(), Path::new("numa_maps"), parse_numa_line);
         gather.lines(1, &[mapping], lines, &this_process()).unwrap();
-        let census = gather.finish(&mut |_, _| {}).unwrap();
+        let census = gather.finish(None).unwrap();
         assert_eq!(census.own_by_node(), BTreeMap::from([(0, 8192)]));
         assert!(census.notes[0].contains("4 KiB changed"), "{:?}", census.notes);
     }
 
     #[test]
     fn this_process_has_heaps_and_libraries() {
-        match take(&this_process(), &mut |_, _| {}) {
+        match take(&this_process(), None) {
             Ok(census) => {
                 assert!(census.objects.iter().any(|object| object.kind == Kind::Private && object.present_bytes() > 0));
                 assert!(census.objects.iter().any(|object| object.kind == Kind::Library && object.present_bytes() > 0));

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use homenode_memory::foreign::{self, SharedWindow};
 
@@ -11,6 +13,9 @@ use crate::proc::{Pagemap, path};
 
 /// Small pages that are looked at together: 64 MiB, so that an object of any size takes little memory to look at.
 const WINDOW_PAGES: usize = 16_384;
+
+/// Threads that count one object at most.
+const THREADS: usize = 8;
 
 /// One process's mapping of (a part of) the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,64 +54,123 @@ pub type Pages<'a> = &'a mut dyn FnMut(u64, usize);
 /// # Errors
 /// [`InspectError::NotPermitted`] if no process's tables may be read. Processes that end meanwhile are left out.
 pub fn unite(instances: &[Instance], look_inside: bool, pages: Pages<'_>) -> Result<Union, InspectError> {
-    let page = foreign::small_page_bytes() as u64;
+    let (object, instances) = prepared(instances, look_inside);
+    let object = object.as_ref();
+    let range = range_of(&instances);
+    let left = left_of(&instances);
+    Part { instances: &instances, object, left: &left }.unite(range, pages)
+}
+
+/// As [`unite`], for who wants the sums alone: large objects are counted by several threads, because the kernel takes some 0.2 us a page.
+///
+/// # Errors
+/// As [`unite`].
+pub fn unite_sums(instances: &[Instance], look_inside: bool) -> Result<Union, InspectError> {
+    let (object, instances) = prepared(instances, look_inside);
+    let object = object.as_ref();
+    let left = left_of(&instances);
+    let range = range_of(&instances);
+    let window_bytes = (WINDOW_PAGES * foreign::small_page_bytes()) as u64;
+    let windows = (range.end - range.start).div_ceil(window_bytes);
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS) as u64;
+    let step = windows.div_ceil(threads).max(1) * window_bytes;
+    let starts = (0..threads).map(|thread| range.start + thread * step).take_while(|start| *start < range.end);
+    let parts: Vec<Result<Union, InspectError>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = starts
+            .map(|start| {
+                let (part, end) = (Part { instances: &instances, object, left: &left }, range.end.min(start + step));
+                scope.spawn(move || part.unite(start..end, &mut |_, _| {}))
+            })
+            .collect();
+        let failed = || Err(InspectError::Refused("a counting thread failed".to_owned()));
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| failed())).collect()
+    });
+    let mut sum = Union { complete: object.is_some(), ..Union::default() };
+    for part in parts {
+        let part = part?;
+        part.by_node.iter().for_each(|(node, bytes)| *sum.by_node.entry(*node).or_default() += bytes);
+        sum.in_no_process += part.in_no_process;
+        sum.unknown += part.unknown;
+    }
+    Ok(sum)
+}
+
+/// The object, if it is to be looked into, and the mappings, those that have most first: they answer for most, the others are only asked
+/// about the rest.
+fn prepared(instances: &[Instance], look_inside: bool) -> (Option<(File, u64)>, Vec<Instance>) {
     let mut instances: Vec<Instance> = instances.to_vec();
-    // Whoever has most answers for most: the others are only asked about the rest.
     instances.sort_by_key(|instance| std::cmp::Reverse(instance.present_bytes));
+    (if look_inside { instances.iter().find_map(open_object) } else { None }, instances)
+}
+
+/// The stretch of the object that any of the mappings shows.
+fn range_of(instances: &[Instance]) -> Range<u64> {
     let end = instances.iter().map(|i| i.offset + (i.end - i.start)).max().unwrap_or(0);
-    let begin = instances.iter().map(|i| i.offset).min().unwrap_or(0);
-    let object = if look_inside { instances.iter().find_map(open_object) } else { None };
-    let mut union = Union { complete: object.is_some(), ..Union::default() };
-    let mut maps: BTreeMap<u32, Pagemap> = BTreeMap::new();
-    let mut window = Window { offset: begin, statuses: Vec::new(), page };
-    // A mapping that has shown all that its process has in it needs no further look.
-    let mut left: Vec<u64> = instances.iter().map(|instance| instance.present_bytes).collect();
-    while window.offset < end {
-        // Large objects are mostly holes: those are passed over, where the object tells them.
-        if let Some((file, _)) = &object {
-            match foreign::next_data(file, window.offset) {
-                Ok(Some(data)) => window.offset = window.offset.max(data & !(page - 1)),
-                Ok(None) => break,
-                Err(_) => {}
-            }
-        } else if left.iter().all(|bytes| *bytes == 0) {
-            break;
-        }
-        if window.offset >= end {
-            break;
-        }
-        let count = ((end - window.offset) / page).min(WINDOW_PAGES as u64) as usize;
-        window.statuses.clear();
-        window.statuses.resize(count, foreign::STATUS_UNASKED);
-        for (instance, left) in instances.iter().zip(&mut left).filter(|(_, left)| **left > 0) {
-            if window.is_known() {
+    instances.iter().map(|i| i.offset).min().unwrap_or(0)..end
+}
+
+/// A mapping that has shown all that its process has in it needs no further look.
+fn left_of(instances: &[Instance]) -> Vec<AtomicU64> {
+    instances.iter().map(|instance| AtomicU64::new(instance.present_bytes)).collect()
+}
+
+/// What one thread needs to count a stretch of an object.
+struct Part<'a> {
+    instances: &'a [Instance],
+    object: Option<&'a (File, u64)>,
+    /// Bytes that each mapping has and that have not been seen yet, by any thread.
+    left: &'a [AtomicU64],
+}
+
+impl Part<'_> {
+    fn unite(&self, range: Range<u64>, pages: Pages<'_>) -> Result<Union, InspectError> {
+        let page = foreign::small_page_bytes() as u64;
+        let mut union = Union { complete: self.object.is_some(), ..Union::default() };
+        let mut maps: BTreeMap<u32, Pagemap> = BTreeMap::new();
+        let mut window = Window { offset: range.start, statuses: Vec::new(), page };
+        while window.offset < range.end {
+            // Large objects are mostly holes: those are passed over, where the object tells them.
+            if let Some((file, _)) = self.object {
+                match foreign::next_data(file, window.offset) {
+                    Ok(Some(data)) => window.offset = window.offset.max(data & !(page - 1)),
+                    Ok(None) => break,
+                    Err(_) => {}
+                }
+            } else if self.left.iter().all(|bytes| bytes.load(Relaxed) == 0) {
                 break;
             }
-            *left = left.saturating_sub(window.ask_process(instance, &mut maps)? * page);
-        }
-        if let Some((file, size)) = &object {
-            union.in_no_process += window.look_inside(file, *size);
-        }
-        for (index, status) in window.statuses.iter().enumerate() {
-            match usize::try_from(*status) {
-                Ok(node) => {
-                    *union.by_node.entry(node).or_default() += page;
-                    pages(window.offset + index as u64 * page, node);
-                }
-                Err(_) if matches!(*status, foreign::STATUS_ABSENT | foreign::STATUS_UNASKED) => {}
-                Err(_) => union.unknown += page,
+            if window.offset >= range.end {
+                break;
             }
+            let count = ((range.end - window.offset) / page).min(WINDOW_PAGES as u64) as usize;
+            window.statuses.clear();
+            window.statuses.resize(count, foreign::STATUS_UNASKED);
+            for (instance, left) in self.instances.iter().zip(self.left) {
+                if left.load(Relaxed) == 0 {
+                    continue;
+                }
+                if window.is_known() {
+                    break;
+                }
+                let seen = window.ask_process(instance, &mut maps)? * page;
+                let _ = left.fetch_update(Relaxed, Relaxed, |bytes| Some(bytes.saturating_sub(seen)));
+            }
+            if let Some((file, size)) = self.object {
+                union.in_no_process += window.look_inside(file, *size);
+            }
+            window.count(&mut union, pages);
+            window.offset += (count.max(1) as u64) * page;
         }
-        window.offset += (count.max(1) as u64) * page;
+        Ok(union)
     }
-    Ok(union)
 }
 
 /// Opens the object itself through a process's mapping of it; `None` if that is not permitted. With its size.
 fn open_object(instance: &Instance) -> Option<(File, u64)> {
     let link: PathBuf = path(instance.pid, &format!("map_files/{:x}-{:x}", instance.start, instance.end));
     let file = File::open(link).ok()?;
-    let size = file.metadata().ok()?.len();
+    // An object may end within its last page (System V segments do).
+    let size = file.metadata().ok()?.len().checked_next_multiple_of(foreign::small_page_bytes() as u64)?;
     Some((file, size))
 }
 
@@ -118,6 +182,19 @@ struct Window {
 }
 
 impl Window {
+    fn count(&self, union: &mut Union, pages: Pages<'_>) {
+        for (index, status) in self.statuses.iter().enumerate() {
+            match usize::try_from(*status) {
+                Ok(node) => {
+                    *union.by_node.entry(node).or_default() += self.page;
+                    pages(self.offset + index as u64 * self.page, node);
+                }
+                Err(_) if matches!(*status, foreign::STATUS_ABSENT | foreign::STATUS_UNASKED) => {}
+                Err(_) => union.unknown += self.page,
+            }
+        }
+    }
+
     fn is_known(&self) -> bool {
         self.statuses.iter().all(|status| *status >= 0)
     }

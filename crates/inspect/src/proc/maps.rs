@@ -1,10 +1,5 @@
 //! Which address ranges does a process have? `/proc/PID/maps` (Documentation/filesystems/proc.rst), line by line.
 
-use std::io::BufRead;
-use std::path::{Path, PathBuf};
-
-use crate::InspectError;
-
 /// One mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
@@ -32,38 +27,6 @@ impl Mapping {
     /// Length in bytes.
     pub fn bytes(&self) -> u64 {
         self.end - self.start
-    }
-}
-
-/// Reads mappings one at a time; holds one line.
-#[derive(Debug)]
-pub struct MapsReader<R> {
-    input: R,
-    path: PathBuf,
-    line: usize,
-    buffer: Vec<u8>,
-}
-
-impl<R: BufRead> MapsReader<R> {
-    /// `path` is for errors.
-    pub fn new(input: R, path: &Path) -> MapsReader<R> {
-        MapsReader { input, path: path.to_owned(), line: 0, buffer: Vec::new() }
-    }
-
-    /// The next mapping; `None` at the end.
-    ///
-    /// # Errors
-    /// [`InspectError::Format`] for a line in another form, [`InspectError::Io`] if reading fails.
-    pub fn next_mapping(&mut self) -> Result<Option<Mapping>, InspectError> {
-        self.buffer.clear();
-        let read = self.input.read_until(b'\n', &mut self.buffer).map_err(|e| InspectError::io(&self.path, e))?;
-        if read == 0 {
-            return Ok(None);
-        }
-        self.line += 1;
-        let text = String::from_utf8_lossy(&self.buffer);
-        let text = text.trim_end_matches('\n');
-        parse_maps_line(text).map(Some).map_err(|why| InspectError::format(&self.path, self.line, why, text))
     }
 }
 

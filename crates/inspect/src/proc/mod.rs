@@ -5,14 +5,16 @@ mod maps;
 mod numa_maps;
 mod pagemap;
 mod process;
+mod records;
 mod smaps;
 
 pub use fields::{Counters, Meminfo, parse_counters, parse_meminfo};
-pub use maps::{Mapping, MapsReader, parse_maps_line};
-pub use numa_maps::{NumaLine, NumaMapsReader, parse_numa_line};
+pub use maps::{Mapping, parse_maps_line};
+pub use numa_maps::{NumaLine, parse_numa_line};
 pub use pagemap::{PageEntry, Pagemap};
 pub use process::{Process, cpu_seconds, has_capability, processes};
-pub use smaps::{read_thp, thp_mappings};
+pub use records::Records;
+pub use smaps::{read_thp, read_undumped, thp_mappings, undumped_mappings};
 
 use std::io;
 use std::path::{Path, PathBuf};

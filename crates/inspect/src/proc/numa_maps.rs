@@ -1,11 +1,6 @@
 //! On which nodes are a process's pages, and by which policy? `/proc/PID/numa_maps` (fs/proc/task_mmu.c, show_numa_map), line by
 //! line. Counts are in pages of `kernelpagesize_kB`: reserved huge pages count as one each, transparent ones as 512 small ones.
 
-use std::io::BufRead;
-use std::path::{Path, PathBuf};
-
-use crate::InspectError;
-
 /// One mapping's line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NumaLine {
@@ -29,38 +24,6 @@ impl NumaLine {
     /// Bytes present on all nodes.
     pub fn present_bytes(&self) -> u64 {
         self.by_node.iter().map(|(_, bytes)| bytes).sum()
-    }
-}
-
-/// Reads lines one at a time; holds one.
-#[derive(Debug)]
-pub struct NumaMapsReader<R> {
-    input: R,
-    path: PathBuf,
-    line: usize,
-    buffer: Vec<u8>,
-}
-
-impl<R: BufRead> NumaMapsReader<R> {
-    /// `path` is for errors.
-    pub fn new(input: R, path: &Path) -> NumaMapsReader<R> {
-        NumaMapsReader { input, path: path.to_owned(), line: 0, buffer: Vec::new() }
-    }
-
-    /// The next line; `None` at the end.
-    ///
-    /// # Errors
-    /// [`InspectError::Format`] for a line in another form, [`InspectError::Io`] if reading fails.
-    pub fn next_line(&mut self) -> Result<Option<NumaLine>, InspectError> {
-        self.buffer.clear();
-        let read = self.input.read_until(b'\n', &mut self.buffer).map_err(|e| InspectError::io(&self.path, e))?;
-        if read == 0 {
-            return Ok(None);
-        }
-        self.line += 1;
-        let text = String::from_utf8_lossy(&self.buffer);
-        let text = text.trim_end_matches('\n');
-        parse_numa_line(text).map(Some).map_err(|why| InspectError::format(&self.path, self.line, why, text))
     }
 }
 

@@ -101,7 +101,10 @@ impl Piece {
     fn shared(pid: u32, mapping: &Mapping) -> Piece {
         let (_, hugetlb) = shared_memory(mapping);
         let link = path(pid, &format!("map_files/{:x}-{:x}", mapping.start, mapping.end));
-        let object = File::open(link).ok().and_then(|file| file.metadata().ok().map(|meta| (file, meta.len())));
+        // An object may end within its last page (System V segments do).
+        let page = foreign::small_page_bytes() as u64;
+        let size = |file: &File| file.metadata().ok()?.len().checked_next_multiple_of(page);
+        let object = File::open(link).ok().and_then(|file| size(&file).map(|size| (file, size)));
         let (major, minor) = mapping.device;
         Piece {
             id: PieceId::Shared(major, minor, mapping.inode),

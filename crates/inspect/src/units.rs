@@ -1,30 +1,18 @@
-//! How many bytes does a person mean? Sizes with their unit spelled.
+//! How many bytes does a person mean, and how long? Sizes and times with their unit spelled.
 
-const UNITS: [(&str, u64); 9] = [
-    ("B", 1),
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
-    ("TiB", 1 << 40),
-    ("kB", 1_000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-    ("TB", 1_000_000_000_000),
-];
-
-/// Reads a size such as `512MiB`; the unit may not be left out.
-pub(super) fn parse(text: &str) -> Result<u64, String> {
-    let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = (&text[..digits], text[digits..].trim());
-    let number: u64 = number.parse().map_err(|_| "a whole number with a unit is wanted, e.g. 512MiB".to_owned())?;
-    let known = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit));
-    let (_, bytes) =
-        known.ok_or_else(|| format!("the unit {unit:?} is unknown; B, KiB, MiB, GiB, TiB, kB, MB, GB, TB"))?;
-    number.checked_mul(*bytes).ok_or_else(|| "more than any machine has".to_owned())
+/// Reads a size such as `512MiB` or `1.5 GiB`; the unit may not be left out.
+///
+/// # Errors
+/// What is wanted.
+pub fn parse(text: &str) -> Result<u64, String> {
+    homenode_memory::size::parse(text).map(|bytes| bytes as u64)
 }
 
 /// Reads a time such as `10s`, `500ms` or `5min`.
-pub(super) fn parse_time(text: &str) -> Result<std::time::Duration, String> {
+///
+/// # Errors
+/// What is wanted.
+pub fn parse_time(text: &str) -> Result<std::time::Duration, String> {
     let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = (&text[..digits], text[digits..].trim());
     let number: u64 = number.parse().map_err(|_| "a whole number with a unit is wanted, e.g. 10s".to_owned())?;
@@ -47,9 +35,11 @@ mod tests {
     #[test]
     fn sizes_and_times_are_read_with_their_unit() {
         assert_eq!(parse("512MiB"), Ok(512 << 20));
+        assert_eq!(parse("1.5 gib"), Ok(3 << 29));
         assert_eq!(parse("2GB"), Ok(2_000_000_000));
+        assert!(parse("3parsecs").unwrap_err().starts_with("unknown unit \"parsecs\""));
         assert_eq!(parse_time("10s").map(|time| time.as_millis()), Ok(10_000));
-        for wrong in ["", "12", "GiB", "3parsecs", "-1MiB", "99999999999999TiB"] {
+        for wrong in ["", "12", "GiB", "3parsecs", "-1MiB", "99999999999999TiB", "1e3MiB", "1..2B"] {
             assert!(parse(wrong).is_err(), "{wrong}");
             assert!(parse_time(wrong).is_err(), "{wrong}");
         }
