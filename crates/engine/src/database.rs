@@ -42,6 +42,10 @@ pub struct Options {
     pub sync: bool,
     /// On which nodes the pool's pages lie.
     pub pool_policy: Policy,
+    /// Nodes whose memory is the pool's second tier, where pages cool down before they are evicted.
+    pub far_nodes: Vec<usize>,
+    /// Bytes of the second tier; 0: three quarters of what its nodes can give.
+    pub far_bytes: usize,
     /// Whether memory is placed by node at all. Without it the machine counts as one node.
     pub numa: bool,
     /// Whether the pool's memory is made present at the start, each node's by its own CPUs. `None`: where it is placed by
@@ -69,6 +73,8 @@ impl Default for Options {
             sessions_max: 1024,
             sync: true,
             pool_policy: Policy::Interleave,
+            far_nodes: Vec::new(),
+            far_bytes: 0,
             numa: true,
             prefault: None,
             huge_pages: true,
@@ -310,6 +316,8 @@ impl Database {
             huge_pages: options.huge_pages,
             read_ahead: options.read_ahead,
             policy,
+            far_nodes: options.far_nodes.clone(),
+            far_bytes: options.far_bytes,
             bytes: options.pool_bytes,
             lanes: options.lanes,
             ..PoolConfig::default()

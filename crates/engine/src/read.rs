@@ -643,6 +643,9 @@ impl Reader {
             Bound::Unbounded => true,
             Bound::Included(upper) | Bound::Excluded(upper) => leaf.is_below(upper),
         };
+        let may_be_split = self.has_long_values;
+        // The last writer whose rows everybody sees; neighbours often have the same.
+        let mut settled = TxnId::NONE.writer();
         for slot in leaf.slots() {
             if !inside {
                 leaf.key(slot, key);
@@ -652,9 +655,19 @@ impl Reader {
             }
             let header = leaf.header(slot);
             let row = leaf.value(slot);
-            if !self.is_settled(header.writer) || (self.has_long_values && is_split(row)) {
+            if header.writer != settled {
+                if !self.is_settled(header.writer) {
+                    unsettled.push((header, row.to_vec()));
+                    continue;
+                }
+                if is_tombstone(header.writer) {
+                    continue;
+                }
+                settled = header.writer;
+            }
+            if may_be_split && is_split(row) {
                 unsettled.push((header, row.to_vec()));
-            } else if !is_tombstone(header.writer) {
+            } else {
                 each(row)?;
             }
         }

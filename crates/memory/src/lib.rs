@@ -42,7 +42,7 @@ pub use census::{Census, Whereabouts};
 pub use outcome::{MemoryError, Placement, Refusal};
 pub use policy::{HugePages, ParsePolicyError, Policy};
 pub use prefault::{Prefault, prefault_all};
-pub use region::{PageKind, Region, available_bytes, set_thread_policy};
+pub use region::{PageKind, Region, available_bytes, node_available_bytes, set_thread_policy};
 pub use residency::{Migration, Residency};
 pub use words::Words;
 

@@ -228,6 +228,11 @@ pub fn available_bytes(topology: &Topology) -> Option<u64> {
     topology.memory_nodes().iter().map(|node| sys::available_bytes(node.id)).sum()
 }
 
+/// Bytes that one node could give at this moment; nothing where the system doesn't say.
+pub fn node_available_bytes(node: usize) -> Option<u64> {
+    sys::available_bytes(node)
+}
+
 /// Sets the calling thread's policy: where pages come from that it is the first to touch, outside regions with a policy of
 /// their own. New threads inherit it.
 ///

@@ -32,6 +32,8 @@ pub(crate) const DEAL_PAGES: u64 = 16;
 /// Memory of one node's partitions.
 pub(crate) struct Slab {
     pub(crate) node: usize,
+    /// Of the second tier.
+    pub(crate) far: bool,
     pub(crate) data: Region,
     pub(crate) descriptors: Region,
 }
@@ -82,10 +84,15 @@ pub(crate) struct Share {
 ///
 /// # Errors
 /// When the policy names a node that there is none of.
-pub(crate) fn shares_of(policy: &Policy, topology: &Topology) -> Result<Vec<Share>, PoolError> {
+pub(crate) fn shares_of(policy: &Policy, far: &[usize], topology: &Topology) -> Result<Vec<Share>, PoolError> {
     // A region says what is wrong with a policy.
     Region::new(1, policy, HugePages::Off, topology).map_err(Arc::new)?;
-    let shares = shares(policy, topology);
+    let mut shares = shares(policy, topology);
+    // The second tier's nodes are not in the first, unless they are named for both.
+    let is_named = matches!(policy, Policy::Bind(_) | Policy::Preferred(_));
+    if !is_named && shares.iter().any(|share| !far.contains(&share.node)) {
+        shares.retain(|share| !far.contains(&share.node));
+    }
     Ok(if shares.is_empty() { self::shares(&Policy::Default, topology) } else { shares })
 }
 
@@ -166,15 +173,24 @@ pub(crate) fn layout(config: &PoolConfig, shares: &[Share]) -> Vec<Vec<usize>> {
 
 impl Arena {
     pub(crate) fn new(config: &PoolConfig, topology: &Topology) -> Result<(Arena, Partitions), PoolError> {
-        let shares = shares_of(&config.policy, topology)?;
+        let shares = shares_of(&config.policy, &config.far_nodes, topology)?;
         let mut slabs = Vec::new();
         let layouts = layout(config, &shares);
+        let far = crate::far::layout(config, topology)?;
         for (share, counts) in shares.iter().zip(&layouts).filter(|(_, counts)| !counts.is_empty()) {
             slabs.push((Slab::map(config, topology, share.node, &share.policy, counts.iter().sum())?, counts));
         }
-        if config.prefault {
+        for (node, counts) in &far {
+            let bound = Policy::Bind(vec![*node]);
+            let slab = Slab::map(config, topology, *node, &bound, counts.iter().sum())?;
+            slabs.push((Slab { far: true, ..slab }, counts));
+        }
+        // What is bound is made present in any case: later there would be nobody to tell that it cannot be had.
+        let present = |slab: &Slab| config.prefault || slab.far;
+        if slabs.iter().any(|(slab, _)| present(slab)) {
             // Descriptors too: all of them are written next, by this one thread.
-            let regions: Vec<&Region> = slabs.iter().flat_map(|(slab, _)| [&slab.data, &slab.descriptors]).collect();
+            let wanted = slabs.iter().filter(|(slab, _)| present(slab));
+            let regions: Vec<&Region> = wanted.flat_map(|(slab, _)| [&slab.data, &slab.descriptors]).collect();
             prefault_all(&regions).map_err(Arc::new)?;
         }
         let arena = Arena { slabs: Mutex::default(), routes: AtomicUsize::new(0), published: Mutex::default() };
@@ -233,9 +249,11 @@ impl Arena {
         let slabs = self.slabs();
         let of = |(number, slab): (usize, &Arc<Slab>)| {
             // A node that got more memory later has several.
-            let earlier = slabs[..number].iter().filter(|other| other.node == slab.node).count();
+            let same = |other: &&Arc<Slab>| other.node == slab.node && other.far == slab.far;
+            let earlier = slabs[..number].iter().filter(same).count();
             let part = if earlier == 0 { String::new() } else { format!(", part {}", earlier + 1) };
-            let named = |what: &str| format!("pool {what}, node {}{part}", slab.node);
+            let tier = if slab.far { "far " } else { "" };
+            let named = |what: &str| format!("pool {tier}{what}, node {}{part}", slab.node);
             [
                 PoolRegion::of(named("frames"), Some(slab.node), &slab.data),
                 PoolRegion::of(named("descriptors"), Some(slab.node), &slab.descriptors),
@@ -258,7 +276,7 @@ impl Routes {
     /// Over the partitions that have active units.
     pub(crate) fn new(policy: &Policy, shares: &[Share], topology: &Topology, partitions: &Partitions) -> Routes {
         let mut groups: Vec<Group> = Vec::new();
-        for partition in partitions.iter().filter(|partition| partition.active_frames() > 0) {
+        for partition in partitions.iter().filter(|partition| partition.active_frames() > 0 && !partition.is_far()) {
             match groups.iter_mut().find(|group| group.node == partition.node()) {
                 Some(group) => group.partitions.push(partition.id() as u32),
                 None => groups.push(Group { node: partition.node(), partitions: vec![partition.id() as u32] }),
@@ -339,7 +357,7 @@ impl Slab {
             let huge = if config.huge_pages && bytes >= UNIT * PAGE_BYTES { HugePages::Try } else { HugePages::Off };
             Region::new(bytes, policy, huge, topology).map_err(Arc::new)
         };
-        Ok(Slab { node, data: map(frames * PAGE_BYTES)?, descriptors: map(frames * size_of::<Frame>())? })
+        Ok(Slab { node, far: false, data: map(frames * PAGE_BYTES)?, descriptors: map(frames * size_of::<Frame>())? })
     }
 
     fn name_memory(&self) {
@@ -367,7 +385,7 @@ impl Slab {
         }
         // SAFETY: the descriptors at.. at+count were just written, numbered 0.. for this partition; the slab lives as long as the
         // arena, and the pool drops partitions before that.
-        unsafe { Partition::new(id, self.node, place, first.add(at), count) }
+        unsafe { Partition::new(id, self.node, self.far, place, first.add(at), count) }
     }
 }
 

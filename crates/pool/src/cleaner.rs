@@ -23,6 +23,7 @@ use homenode_topology::Topology;
 use crate::frame::Frame;
 use crate::partition::{Partition, balance};
 use crate::partitions::Partitions;
+use crate::stats::bump;
 use crate::writeback::{BATCH_PAGES, Batch, Buffers};
 use crate::{NO_PAGE, PageNo, Pool, PoolError};
 
@@ -178,14 +179,15 @@ impl Pool {
         self.frame_waits.wait_while(cleaner.node as u64, WaitEvent::PageCleaner, || {
             cleaner.rounds.load(Acquire) == seen
                 && cleaner.running.load(Acquire)
-                && self.partitions.iter().all(|p| p.free_count() == 0)
+                && self.partitions.iter().all(|p| p.is_far() || p.free_count() == 0)
         });
         Ok(())
     }
 
     /// Whether all partitions together have fewer free frames than each is to have.
     fn is_short(&self) -> bool {
-        let sum = |of: fn(&Partition) -> usize| self.partitions.iter().map(of).sum::<usize>();
+        let near = || self.partitions.iter().filter(|partition| !partition.is_far());
+        let sum = |of: fn(&Partition) -> usize| near().map(of).sum::<usize>();
         sum(Partition::free_count) < sum(Partition::free_target)
     }
 
@@ -194,7 +196,10 @@ impl Pool {
         let mut fruitful = true;
         let short = self.is_short();
         for partition in self.partitions.iter().filter(|p| p.node() == cleaner.node) {
-            if short && partition.free_count() < partition.free_target() {
+            if partition.is_far() {
+                self.look_for_warm(partition, buffers);
+            }
+            if (short || partition.is_far()) && partition.free_count() < partition.free_target() {
                 fruitful &= self.clean_partition(cleaner, partition, buffers) > 0;
             }
         }
@@ -207,13 +212,18 @@ impl Pool {
     fn clean_partition(&self, cleaner: &Cleaner, partition: &Partition, buffers: &mut Buffers) -> usize {
         let mut freed = 0;
         let mut looked = 0;
+        let mut used = 0;
         let mut dirty: Vec<(PageNo, &Frame)> = Vec::new();
         while looked < 2 * partition.frames().len() && partition.free_count() + dirty.len() < partition.free_target() {
             for frame in partition.sweep() {
                 looked += 1;
                 let page_no = frame.page_no();
-                if page_no == NO_PAGE || frame.clear_reference() {
+                if page_no == NO_PAGE {
                     continue;
+                } else if frame.clear_reference() {
+                    used += 1;
+                    // One more such look, and it returns.
+                    frame.swap_warm(partition.is_far());
                 } else if frame.is_clean() {
                     freed += usize::from(self.evict_to_free(partition, frame));
                 } else {
@@ -224,11 +234,12 @@ impl Pool {
                 freed += self.clean_and_evict(cleaner, partition, &mut dirty, buffers);
             }
         }
+        bump(&partition.counters.used, used);
         freed + self.clean_and_evict(cleaner, partition, &mut dirty, buffers)
     }
 
     fn evict_to_free(&self, partition: &Partition, frame: &Frame) -> bool {
-        let evicted = self.evict(frame);
+        let evicted = self.cool_or_evict(frame);
         if evicted {
             partition.push_free(frame);
         }

@@ -60,6 +60,8 @@ struct WriteHot {
     in_flight: AtomicBool,
     /// The page is not logged (undo): neither images nor checkpoints are for it.
     unlogged: AtomicBool,
+    /// In the far tier: it was in use when the hand came by last.
+    warm: AtomicBool,
     /// Next frame in the partition's free list.
     next_free: AtomicU32,
 }
@@ -96,6 +98,7 @@ impl Frame {
             hot.pending_rec,
             hot.in_flight,
             hot.unlogged,
+            hot.warm,
             hot.next_free,
         });
         homenode_platform::name_memory(first, count, "Frame", FIELDS);
@@ -116,6 +119,7 @@ impl Frame {
                 pending_rec: AtomicU64::new(0),
                 in_flight: AtomicBool::new(false),
                 unlogged: AtomicBool::new(false),
+                warm: AtomicBool::new(false),
                 next_free: AtomicU32::new(NO_FRAME),
             },
         }
@@ -206,6 +210,15 @@ impl Frame {
     /// The exclusive latch is held.
     pub(crate) fn set_unlogged(&self, unlogged: bool) {
         self.hot.unlogged.store(unlogged, Relaxed);
+    }
+
+    /// Notes whether the hand found it in use; whether it did the time before.
+    pub(crate) fn swap_warm(&self, warm: bool) -> bool {
+        let was = self.hot.warm.load(Relaxed);
+        if was != warm {
+            self.hot.warm.store(warm, Relaxed);
+        }
+        was
     }
 
     pub(crate) fn next_free(&self) -> u32 {

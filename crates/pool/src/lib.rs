@@ -30,6 +30,7 @@ mod arena;
 mod census;
 mod cleaner;
 mod error;
+mod far;
 mod file;
 mod frame;
 mod guard;

@@ -45,6 +45,8 @@ struct Redirect {
 pub(crate) struct Partition {
     id: usize,
     node: usize,
+    /// Of the second tier: see `far`.
+    far: bool,
     /// Its memory's place in the arena: which slab, and its first unit there.
     slab: usize,
     first_unit: usize,
@@ -76,6 +78,7 @@ impl Partition {
     pub(crate) unsafe fn new(
         id: usize,
         node: usize,
+        far: bool,
         place: (usize, usize),
         first: *const Frame,
         count: usize,
@@ -85,6 +88,7 @@ impl Partition {
         Partition {
             id,
             node,
+            far,
             slab: place.0,
             first_unit: place.1,
             first,
@@ -101,6 +105,10 @@ impl Partition {
             redirect: CachePadded::new(Redirect { keep: AtomicU32::new(256), target: AtomicUsize::new(id) }),
             counters: CachePadded::new(Counters::default()),
         }
+    }
+
+    pub(crate) fn is_far(&self) -> bool {
+        self.far
     }
 
     /// Its slab, and its units there.
@@ -286,6 +294,10 @@ impl Partition {
             taken: get(&c.taken),
             borrowed: get(&c.borrowed),
             swept: get(&c.swept),
+            used: get(&c.used),
+            far: self.far,
+            demoted: get(&c.demoted),
+            returned: get(&c.returned),
         }
     }
 }
@@ -322,7 +334,7 @@ mod tests {
     /// The descriptors outlive the partition.
     unsafe fn partition(frames: &[Frame]) -> Partition {
         // SAFETY: the caller's promise.
-        let partition = unsafe { Partition::new(3, 0, (0, 0), frames.as_ptr(), frames.len()) };
+        let partition = unsafe { Partition::new(3, 0, false, (0, 0), frames.as_ptr(), frames.len()) };
         (0..partition.units()).for_each(|unit| partition.activate(unit));
         partition
     }

@@ -45,6 +45,10 @@ pub struct PoolConfig {
     /// loads them; `Local` puts them on the node of who loads them; `Default` does so without asking the kernel for
     /// anything; `Preferred` puts them all on one node.
     pub policy: Policy,
+    /// Nodes whose memory is the pool's second tier: pages cool down there before they are evicted. None: there is no second tier.
+    pub far_nodes: Vec<usize>,
+    /// Bytes of frames there, on all these nodes together; 0: three quarters of what they can give.
+    pub far_bytes: usize,
     /// Make all memory present at once rather than at first use.
     pub prefault: bool,
     /// Run page-cleaner threads, one for each node. Without them, whoever needs a frame cleans.
@@ -65,6 +69,8 @@ impl Default for PoolConfig {
             lanes: 0,
             huge_pages: true,
             policy: Policy::Local,
+            far_nodes: Vec::new(),
+            far_bytes: 0,
             prefault: false,
             cleaners: true,
             read_ahead: true,
@@ -81,6 +87,8 @@ pub struct Pool {
     pub(crate) partitions: Partitions,
     pub(crate) arena: Arena,
     pub(crate) shape: Shape,
+    /// Numbers of the second tier's partitions.
+    pub(crate) far: Box<[usize]>,
     pub(crate) file: PageFile,
     pub(crate) wal: Arc<dyn Wal>,
     pub(crate) space: Space,
@@ -117,6 +125,7 @@ impl Pool {
             translation: Translation::new(topology),
             cleaners: Arc::new(Cleaners::new(&partitions, topology, config.frame_patience_ns)),
             shape: Shape::new(&config, topology),
+            far: partitions.iter().filter(|partition| partition.is_far()).map(Partition::id).collect(),
             partitions,
             arena,
             file,
@@ -393,12 +402,13 @@ impl Pool {
         Some(frame)
     }
 
-    /// Partitions from `first` on: those of its node before the others.
+    /// Partitions of the near tier from `first` on: those of its node before the others.
     pub(crate) fn near<'p>(&'p self, first: &'p Partition) -> impl Iterator<Item = &'p Partition> + Clone {
         let count = self.partitions.len();
         let turn = move |i: usize| &self.partitions[(first.id() + i) % count];
-        let same = (0..count).map(turn).filter(|p| p.node() == first.node());
-        same.chain((0..count).map(turn).filter(|p| p.node() != first.node()))
+        let near = move || (0..count).map(turn).filter(|partition| !partition.is_far());
+        let same = near().filter(|p| p.node() == first.node());
+        same.chain(near().filter(|p| p.node() != first.node()))
     }
 
     fn pop_near<'p>(&'p self, first: &'p Partition) -> Option<&'p Frame> {
@@ -416,10 +426,9 @@ impl Pool {
         self.near(first).find_map(|partition| {
             let turns = 2 * partition.frames().len().div_ceil(crate::partition::SWEEP);
             (0..turns.min(STEPS_MAX)).find_map(|_| {
-                let frame = partition
-                    .sweep()
-                    .iter()
-                    .find(|frame| frame.page_no() != NO_PAGE && !frame.clear_reference() && self.evict(frame))?;
+                let frame = partition.sweep().iter().find(|frame| {
+                    frame.page_no() != NO_PAGE && !frame.clear_reference() && self.cool_or_evict(frame)
+                })?;
                 bump(&partition.counters.foreground_evictions, 1);
                 Some(frame)
             })

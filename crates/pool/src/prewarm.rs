@@ -97,7 +97,7 @@ impl Pool {
     /// A frame from the fullest free list, if that has more than its cleaner would keep there: of the node that the page is
     /// dealt to, else of any.
     fn spare_frame(&self, page_no: PageNo) -> Option<&Frame> {
-        let spare = |p: &&Partition| p.free_count() > p.free_target();
+        let spare = |p: &&Partition| !p.is_far() && p.free_count() > p.free_target();
         let node = self.is_dealt().then(|| self.partition_for(page_no).node());
         let there = self.partitions.iter().filter(|p| node.is_none_or(|node| p.node() == node)).filter(spare);
         let fullest = there.max_by_key(|p| p.free_count());

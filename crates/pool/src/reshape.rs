@@ -76,6 +76,17 @@ impl Reshaped {
     }
 }
 
+/// Why a page is to leave its frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// Its frame goes. Without another it is evicted; if it is in use, another page is evicted instead.
+    Leave,
+    /// It belongs to another node, if that has a free frame.
+    Home,
+    /// It was in use in the far tier: another page cools in its stead.
+    Return,
+}
+
 /// What became of a page that was to leave its frame.
 enum Left {
     Moved,
@@ -100,10 +111,11 @@ struct Aim {
 }
 
 impl Pool {
-    /// Size and policy of now.
+    /// Size and policy of now; without the far tier.
     pub fn shape(&self) -> (usize, Policy) {
         let now = self.shape.now.lock();
-        (self.partitions.iter().map(|p| p.active_frames() * PAGE_BYTES).sum(), now.policy.clone())
+        let near = self.partitions.iter().filter(|partition| !partition.is_far());
+        (near.map(|p| p.active_frames() * PAGE_BYTES).sum(), now.policy.clone())
     }
 
     /// Gives the pool another size (bytes of frames, rounded as [`PoolConfig::bytes`]) or another policy, while it is used. Blocks the
@@ -136,7 +148,7 @@ impl Pool {
 
     fn approach(self: &Arc<Pool>, wanted: &PoolConfig, done: &mut Reshaped) -> Result<(), PoolError> {
         let topology = &self.shape.topology;
-        let shares = shares_of(&wanted.policy, topology)?;
+        let shares = shares_of(&wanted.policy, &wanted.far_nodes, topology)?;
         let aims = self.aims(wanted, &shares);
         let growth = self.prepare(wanted, &aims)?;
         if wanted.cleaners {
@@ -181,7 +193,7 @@ impl Pool {
             partitions: counts.len(),
         };
         let mut aims: Vec<Aim> = shares.iter().zip(layout(wanted, shares)).map(aim).collect();
-        for partition in self.partitions.iter() {
+        for partition in self.partitions.iter().filter(|partition| !partition.is_far()) {
             let node = partition.node();
             if !aims.iter().any(|aim| aim.node == node) {
                 aims.push(Aim { node, policy: Policy::Default, units: 0, partitions: 0 });
@@ -191,7 +203,7 @@ impl Pool {
     }
 
     fn on(&self, node: usize) -> impl Iterator<Item = &Partition> {
-        self.partitions.iter().filter(move |partition| partition.node() == node)
+        self.partitions.iter().filter(move |partition| partition.node() == node && !partition.is_far())
     }
 
     fn active_units(&self, node: usize) -> usize {
@@ -211,7 +223,7 @@ impl Pool {
         }
         let mut units = Vec::new();
         for aim in aims.iter().filter(|aim| aim.units > 0) {
-            for slab in self.arena.slabs().iter().filter(|slab| slab.node == aim.node) {
+            for slab in self.arena.slabs().iter().filter(|slab| slab.node == aim.node && !slab.far) {
                 slab.data.place(0..slab.data.len(), &aim.policy).map_err(Arc::new)?;
                 slab.descriptors.place(0..slab.descriptors.len(), &aim.policy).map_err(Arc::new)?;
             }
@@ -285,7 +297,7 @@ impl Pool {
         let mut failure = None;
         while !left.is_empty() {
             let frames = left.iter().flat_map(|(partition, unit)| partition.unit_frames(*unit));
-            failure = self.empty(frames, true, buffers, done).or(failure);
+            failure = self.empty(frames, Goal::Leave, buffers, done).or(failure);
             left.retain(|(partition, unit)| {
                 let vacant = partition.is_vacant(*unit);
                 if vacant {
@@ -308,10 +320,10 @@ impl Pool {
     }
 
     /// Takes pages out of frames; why dirty ones could not be written, if so.
-    fn empty<'p>(
+    pub(crate) fn empty<'p>(
         &'p self,
         frames: impl Iterator<Item = &'p Frame>,
-        evict: bool,
+        goal: Goal,
         buffers: &mut Buffers,
         done: &mut Reshaped,
     ) -> Option<Arc<io::Error>> {
@@ -319,7 +331,7 @@ impl Pool {
         let mut dirty: Vec<(PageNo, &Frame)> = Vec::new();
         let mut frames = frames.peekable();
         while let Some(frame) = frames.next() {
-            match self.move_out(frame, evict) {
+            match self.move_out(frame, goal) {
                 Left::Dirty(page_no) => dirty.push((page_no, frame)),
                 other => done.count(&other),
             }
@@ -333,14 +345,14 @@ impl Pool {
                 }
                 drop(batch);
                 // At once, before they change again; those that have stay for the next round.
-                dirty.drain(..).for_each(|(_, frame)| done.count(&self.move_out(frame, evict)));
+                dirty.drain(..).for_each(|(_, frame)| done.count(&self.move_out(frame, goal)));
             }
         }
         failure
     }
 
-    /// Copies a clean page to a frame of the node that it belongs to; without one it is evicted, if that is allowed.
-    fn move_out(&self, frame: &Frame, evict: bool) -> Left {
+    /// Copies a clean page to a frame of the node that it belongs to.
+    fn move_out(&self, frame: &Frame, goal: Goal) -> Left {
         let page_no = frame.page_no();
         if page_no == NO_PAGE {
             return Left::Empty;
@@ -348,22 +360,32 @@ impl Pool {
         if !frame.is_clean() {
             return Left::Dirty(page_no);
         }
-        let Some(target) = self.frame_to_move_to(page_no, evict && frame.is_referenced()) else {
-            return match evict && self.evict(frame) {
+        let partition = &self.partitions[frame.partition()];
+        let evict = goal == Goal::Return || (goal == Goal::Leave && frame.is_referenced());
+        let Some(target) = self.frame_to_move_to(page_no, evict) else {
+            return match goal == Goal::Leave && self.evict(frame) {
                 true => {
-                    self.partitions[frame.partition()].push_free(frame);
+                    partition.push_free(frame);
                     Left::Evicted
                 }
                 false => Left::NoRoom,
             };
         };
         match self.move_page(frame, page_no, target) {
-            true => Left::Moved,
+            true => {
+                partition.push_free(frame);
+                if goal == Goal::Return {
+                    target.touch();
+                    bump(&partition.counters.returned, 1);
+                    bump(&self.partitions[target.partition()].counters.returned, 1);
+                }
+                Left::Moved
+            }
             false => Left::Held,
         }
     }
 
-    /// A frame for a page on its node, or anywhere if it has to leave; exclusively latched.
+    /// A frame of the near tier for a page on its node, or anywhere if it has to leave; exclusively latched.
     fn frame_to_move_to(&self, page_no: PageNo, evict: bool) -> Option<&Frame> {
         let wanted = self.partition_for(page_no);
         let there = |partition: &&Partition| partition.node() == wanted.node();
@@ -376,8 +398,8 @@ impl Pool {
         Some(found)
     }
 
-    /// Copies a page that is clean into another frame, which the caller has latched exclusively, and takes it out of its own. False
-    /// when somebody holds it or has changed it; `target` is given back then.
+    /// Copies a page that is clean into another frame, which the caller has latched exclusively, and takes it out of its own, which is
+    /// in no list then and the caller's. False when somebody holds it or has changed it; `target` is given back then.
     pub(crate) fn move_page(&self, frame: &Frame, page_no: PageNo, target: &Frame) -> bool {
         if !frame.latch().try_lock_exclusive() {
             self.give_back(target);
@@ -392,6 +414,7 @@ impl Pool {
         let bytes = unsafe { std::slice::from_raw_parts_mut(target.data(), PAGE_BYTES) };
         frame.page().copy_to(0, bytes);
         let slot = self.translation.slot(page_no).expect("a resident page has an entry");
+        target.swap_warm(false);
         self.publish(target, page_no, slot, frame.is_unlogged());
         if frame.is_referenced() {
             target.touch();
@@ -399,7 +422,6 @@ impl Pool {
         frame.set_page_no(NO_PAGE);
         // The version moves: readers of the page fail from here on and find it in its new frame.
         frame.latch().unlock_exclusive();
-        self.partitions[frame.partition()].push_free(frame);
         target.latch().unlock_exclusive();
         true
     }
@@ -413,7 +435,7 @@ impl Pool {
         // Some are changed again while they are being written.
         for _ in 0..ROUNDS {
             done.left = 0;
-            for partition in self.partitions.iter() {
+            for partition in self.partitions.iter().filter(|partition| !partition.is_far()) {
                 for frames in partition.frames().chunks(FRAMES_PER_PAUSE) {
                     let elsewhere = |frame: &&Frame| {
                         let page_no = frame.page_no();
@@ -421,7 +443,7 @@ impl Pool {
                     };
                     let strays: Vec<&Frame> = frames.iter().filter(elsewhere).collect();
                     if !strays.is_empty() {
-                        self.empty(strays.into_iter(), false, buffers, done);
+                        self.empty(strays.into_iter(), Goal::Home, buffers, done);
                         thread::sleep_ns(PAUSE_NS);
                     }
                 }

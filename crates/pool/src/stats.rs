@@ -24,6 +24,9 @@ pub(crate) struct Counters {
     pub(crate) dirtied: AtomicU64,
     pub(crate) copied: AtomicU64,
     pub(crate) swept: AtomicU64,
+    pub(crate) used: AtomicU64,
+    pub(crate) demoted: AtomicU64,
+    pub(crate) returned: AtomicU64,
 }
 
 pub(crate) fn bump(counter: &AtomicU64, by: u64) {
@@ -68,6 +71,14 @@ pub struct PartitionStats {
     pub borrowed: u64,
     /// Frames looked at by the clock hand.
     pub swept: u64,
+    /// Of those that a page cleaner looked at, found in use since the hand came by before.
+    pub used: u64,
+    /// Whether it is of the far tier.
+    pub far: bool,
+    /// Pages that cooled: came here from the near tier (far), or went from here to the far one (near).
+    pub demoted: u64,
+    /// Pages that were warm in the far tier: went back from here (far), or came back here (near).
+    pub returned: u64,
 }
 
 /// A region of the pool's memory: where it is in the address space, and where it ought to be in the machine.
@@ -137,6 +148,7 @@ impl PoolStats {
             sum.taken += p.taken;
             sum.borrowed += p.borrowed;
             sum.swept += p.swept;
+            sum.used += p.used;
         }
         sum
     }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use common::*;
+use homenode_memory::Census;
 use homenode_pool::*;
+use homenode_topology::Topology;
 
 #[test]
 fn nothing_is_evicted_while_there_is_room_in_other_partitions() {
@@ -394,4 +396,56 @@ fn a_pool_that_is_all_latched_says_so_instead_of_hanging() {
     assert!(matches!(error, PoolError::NoFrame { last_write_error: None }), "{error}");
     drop(held);
     pool.allocate(0).unwrap();
+}
+
+/// A page that nobody uses cools; one that is used there returns, also when it is changed meanwhile.
+#[test]
+fn warm_pages_return_from_the_far_tier() {
+    let folder = Folder::new("far");
+    let wal = MemoryWal::new();
+    let config = PoolConfig { far_nodes: vec![0], far_bytes: 8 << 20, ..small() };
+    let machine = Topology::discover().as_one_node();
+    let pool = Pool::new(config, open_file(&folder.pages()), wal.clone(), &machine).unwrap();
+    let pages: Vec<PageNo> = (0..400)
+        .map(|_| {
+            let guard = pool.allocate(0).unwrap();
+            guard.page_no()
+        })
+        .collect();
+    let sums = |pool: &Pool| {
+        let of = |far: bool, value: fn(&PartitionStats) -> u64| -> u64 {
+            pool.stats().partitions.iter().filter(|part| part.far == far).map(value).sum()
+        };
+        (of(true, |part| part.demoted), of(true, |part| part.returned), of(false, |part| part.returned))
+    };
+    // 128 frames are near, so most are far by now, and none has been read from the file.
+    assert!(sums(&pool).0 > 250, "{:?}", sums(&pool));
+    assert_eq!((pool.stats().total().reads, pool.far_nodes()), (0, vec![0]));
+    let parts = pool.stats().partitions;
+    let frames = pool.look(0..pool.frame_count(), &Census::of(&machine)).unwrap();
+    let far = frames.iter().filter(|frame| parts[frame.partition].far).filter_map(|frame| frame.page);
+    let used: Vec<PageNo> = far.map(|page| page.page_no).take(50).collect();
+    let returned = (0..2000).any(|round| {
+        for &page_no in &used {
+            let mut guard = pool.exclusive(page_no).unwrap();
+            if round % 8 == 0 {
+                guard.mark_dirty();
+                guard.set_lsn(wal.append());
+            }
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        sums(&pool).1 >= 20
+    });
+    let (_, far, near) = sums(&pool);
+    assert!(returned && far == near, "{:?}", sums(&pool));
+    for &page_no in &pages {
+        assert_eq!(pool.shared(page_no).unwrap().page_no(), page_no);
+    }
+    assert!(pool.stats().total().reads < 100, "nearly all fit into both tiers");
+    pool.shutdown();
+    let nowhere = PoolConfig { far_nodes: vec![5], ..small() };
+    assert!(matches!(
+        Pool::new(nowhere, open_file(&folder.pages()), wal, &machine),
+        Err(PoolError::Memory(error)) if error.to_string().contains("there is no node 5")
+    ));
 }

@@ -349,6 +349,22 @@ fn the_size_changes_while_threads_work() {
     assert!(moved.load(SeqCst) > 0);
 }
 
+/// Pages go to a second tier and come back; on one node, whose memory is as near as the other.
+#[test]
+fn pages_cool_and_return_while_threads_work() {
+    let machine = Topology::discover().as_one_node();
+    let config = PoolConfig { bytes: 4 << 20, far_nodes: vec![0], far_bytes: 8 << 20, lanes: 16, ..small() };
+    run_threads_while(config, 2560, &machine, |pool| {
+        for mib in [4, 6] {
+            pool.reshape(Some(mib << 20), None).unwrap();
+            assert_eq!(pool.shape().0, mib << 20, "the far tier does not count");
+        }
+        let parts = pool.stats().partitions;
+        let far = parts.iter().filter(|part| part.far);
+        assert_eq!(far.map(|part| part.frames).sum::<u64>(), 512);
+    });
+}
+
 /// So does its policy, on a machine with four nodes (as far as the pool knows; their memory is here).
 #[test]
 fn the_policy_changes_while_threads_work() {

@@ -13,6 +13,8 @@ pub(crate) struct Pages {
     by_node: BTreeMap<usize, u64>,
     /// On the node of the CPUs that read them.
     local: u64,
+    /// In the pool's second tier, if there is one.
+    far: Option<u64>,
     /// In the pool, but the kernel doesn't say where.
     unknown: u64,
     /// Not in the pool any more.
@@ -31,6 +33,7 @@ impl Pages {
     fn add(&mut self, other: &Pages) {
         other.by_node.iter().for_each(|(node, count)| *self.by_node.entry(*node).or_default() += count);
         self.local += other.local;
+        self.far = self.far.or(other.far.map(|_| 0)).map(|far| far + other.far.unwrap_or(0));
         self.unknown += other.unknown;
         self.gone += other.gone;
     }
@@ -47,6 +50,9 @@ impl Pages {
         if options.numa {
             let nodes = self.by_node.iter().map(|(node, count)| format!("node{node}={count} "));
             let mut line = format!("NUMA: {}local={} remote={}", nodes.collect::<String>(), self.local, self.remote());
+            if let Some(far) = self.far {
+                line.push_str(&format!(" near={} far={far}", self.by_node.values().sum::<u64>() - far));
+            }
             for (name, count) in [("unknown", self.unknown), ("gone", self.gone)] {
                 if count > 0 {
                     line.push_str(&format!(" {name}={count}"));
@@ -68,6 +74,10 @@ impl Pages {
             fields.push(("NUMA Blocks by Node", format!("{{{}}}", nodes.join(", "))));
             fields.push(("NUMA Local Blocks", self.local.to_string()));
             fields.push(("NUMA Remote Blocks", self.remote().to_string()));
+            if let Some(far) = self.far {
+                fields.push(("Near Tier Blocks", (self.by_node.values().sum::<u64>() - far).to_string()));
+                fields.push(("Far Tier Blocks", far.to_string()));
+            }
             fields.push(("NUMA Unknown Blocks", (self.unknown + self.gone).to_string()));
         }
         fields
@@ -83,15 +93,18 @@ impl Whereabouts {
         let topology = db.topology();
         let here = topology.cpu(homenode_platform::thread::current_cpu()).map(|cpu| cpu.node);
         let census = Census::of(topology);
+        let far_nodes = db.pool().far_nodes();
         let found = scans.into_iter().map(|(scan, pages)| {
             let found = pages.iter().filter_map(|(page, reader)| Some((db.pool().address_of(*page)?, reader.or(here))));
             let (addresses, readers): (Vec<usize>, Vec<Option<usize>>) = found.unzip();
-            let mut sums = Pages { gone: (pages.len() - addresses.len()) as u64, ..Pages::default() };
+            let far = (!far_nodes.is_empty()).then_some(0);
+            let mut sums = Pages { gone: (pages.len() - addresses.len()) as u64, far, ..Pages::default() };
             match census.look(&addresses) {
                 Ok(places) => places.iter().zip(readers).for_each(|(place, reader)| match place {
                     Place::Node(node) => {
                         *sums.by_node.entry(*node).or_default() += 1;
                         sums.local += u64::from(Some(*node) == reader);
+                        sums.far = sums.far.map(|far| far + u64::from(far_nodes.contains(node)));
                     }
                     Place::Absent | Place::Unknown(_) => sums.unknown += 1,
                 }),
@@ -121,12 +134,14 @@ mod tests {
 
     #[test]
     fn pages_add_up() {
-        let mut a = Pages { by_node: [(0, 3), (2, 1)].into(), local: 3, unknown: 0, gone: 1 };
-        a.add(&Pages { by_node: [(2, 4)].into(), local: 0, unknown: 2, gone: 0 });
+        let mut a = Pages { by_node: [(0, 3), (2, 1)].into(), local: 3, far: None, unknown: 0, gone: 1 };
+        a.add(&Pages { by_node: [(2, 4)].into(), local: 0, far: None, unknown: 2, gone: 0 });
         let on = |buffers, numa| Options { analyze: true, costs: true, timing: true, json: false, buffers, numa };
         let expected = ["Buffers: shared touched=11", "NUMA: node0=3 node2=5 local=3 remote=5 unknown=2 gone=1"];
         assert_eq!(a.lines(on(true, true)), expected);
         assert_eq!(a.lines(on(false, false)), [""; 0]);
+        a.add(&Pages { far: Some(4), ..Pages::default() });
+        assert!(a.lines(on(false, true))[0].ends_with("remote=5 near=4 far=4 unknown=2 gone=1"));
         assert_eq!(a.fields(on(false, true))[0], ("NUMA Blocks by Node", "{\"0\": 3, \"2\": 5}".into()));
     }
 }

@@ -59,7 +59,7 @@ impl Tally {
     }
 
     /// Adds a stored row.
-    #[inline]
+    #[inline(always)]
     pub fn add_row(&mut self, layout: &RowLayout, row: &[u8]) {
         match &self.place {
             None => self.count += 1,

@@ -41,6 +41,13 @@ pub(crate) struct Options {
     /// On which nodes the pool's pages lie: interleave, weighted, local, default, bind=NODES or preferred=NODE
     #[arg(long, value_name = "POLICY", default_value = "interleave")]
     pool_policy: Policy,
+    /// Nodes whose memory is the pool's second tier, where pages cool down before they are evicted, for example 3 or 2-3; auto
+    /// means the nodes without CPUs (default: there is none)
+    #[arg(long, value_name = "NODES", value_parser = parse_far_nodes)]
+    far_nodes: Option<FarNodes>,
+    /// Memory for the second tier (default: three quarters of what its nodes can give)
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "far_nodes")]
+    far_size: Option<usize>,
     /// Whether memory, workers and sessions are placed by node; off takes the machine as one node
     #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = parse_switch)]
     numa: bool,
@@ -59,6 +66,40 @@ pub(crate) struct Options {
     /// What is logged: error, warn, info, debug or a filter by module
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: String,
+}
+
+/// Which nodes are far.
+#[derive(Clone, Debug)]
+enum FarNodes {
+    /// Those without CPUs.
+    Auto,
+    These(Vec<usize>),
+}
+
+fn parse_far_nodes(text: &str) -> Result<FarNodes, String> {
+    match (text, homenode_topology::parse_list(text)) {
+        ("auto", _) => Ok(FarNodes::Auto),
+        (_, Some(nodes)) if !nodes.is_empty() => Ok(FarNodes::These(nodes)),
+        _ => Err("auto, or numbers and ranges of nodes are wanted".into()),
+    }
+}
+
+/// The nodes of the second tier.
+fn far_nodes(options: &Options) -> Result<Vec<usize>, String> {
+    match &options.far_nodes {
+        None => Ok(Vec::new()),
+        Some(_) if !options.numa => Err("--far-nodes needs placement by node, which --numa off switches off".into()),
+        Some(FarNodes::These(nodes)) => Ok(nodes.clone()),
+        Some(FarNodes::Auto) => {
+            let topology = homenode_topology::Topology::discover();
+            let nodes = topology.memory_nodes().into_iter().filter(|node| node.cpus.is_empty()).map(|node| node.id);
+            let nodes: Vec<usize> = nodes.collect();
+            match nodes.is_empty() {
+                true => Err("--far-nodes auto: every node with memory has CPUs".into()),
+                false => Ok(nodes),
+            }
+        }
+    }
 }
 
 fn parse_switch(text: &str) -> Result<bool, String> {
@@ -114,6 +155,8 @@ fn open(options: &Options, workers: usize, pool_bytes: usize) -> Result<Database
         // A session that is still closing may overlap with the next one.
         sessions_max: options.max_connections as usize + workers + 16,
         pool_policy: options.pool_policy.clone(),
+        far_nodes: far_nodes(options)?,
+        far_bytes: options.far_size.unwrap_or(0),
         numa: options.numa,
         prefault: options.prefault,
         huge_pages: options.huge_pages,

@@ -46,6 +46,7 @@ pub(super) static TABLES: &[VirtualTable] = &[
             ("taken", Int8),
             ("borrowed", Int8),
             ("swept", Int8),
+            ("tier", Text),
         ],
         pool
     ),
@@ -134,6 +135,7 @@ fn pool(context: &mut Context) -> Result<Rows> {
             part.swept,
         ];
         row.extend(numbers.into_iter().map(number));
+        row.push(text(if part.far { "far" } else { "near" }));
         row
     });
     Ok(rows.collect())

@@ -126,6 +126,25 @@ pub(super) static TABLES: &[VirtualTable] = &[
     ),
     view!(
         "homenode",
+        "far",
+        12_417,
+        [
+            ("tier", Text),
+            ("node", Int4),
+            ("frames", Int8),
+            ("pages", Int8),
+            ("looked_at", Int8),
+            ("in_use", Int8),
+            ("hit_rate", Float8),
+            ("cooled", Int8),
+            ("returned", Int8),
+            ("evicted", Int8),
+            ("read", Int8),
+        ],
+        far
+    ),
+    view!(
+        "homenode",
         "io",
         12_415,
         [
@@ -451,6 +470,27 @@ fn memory_contexts(context: &mut Context) -> Result<Rows> {
         }
     }
     Ok(rows)
+}
+
+/// Both tiers by node; nothing when there is one only.
+fn far(context: &mut Context) -> Result<Rows> {
+    if context.db.pool().far_nodes().is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut sums: BTreeMap<(bool, usize), [u64; 8]> = BTreeMap::new();
+    for part in context.db.pool().stats().partitions {
+        let sum = sums.entry((part.far, part.node)).or_default();
+        let numbers = [part.frames, part.frames.saturating_sub(part.free), part.swept, part.used];
+        let moves = [part.demoted, part.returned, part.evictions, part.reads];
+        sum.iter_mut().zip(numbers.into_iter().chain(moves)).for_each(|(sum, number)| *sum += number);
+    }
+    let row = |((far, node), [frames, pages, looked_at, in_use, cooled, returned, evicted, read]): (_, [u64; 8])| {
+        let mut row = vec![text(if far { "far" } else { "near" }), int4(node), number(frames), number(pages)];
+        row.extend([number(looked_at), number(in_use), ratio(in_use, looked_at)]);
+        row.extend([cooled, returned, evicted, read].map(number));
+        row
+    };
+    Ok(sums.into_iter().map(row).collect())
 }
 
 fn io(context: &mut Context) -> Result<Rows> {
