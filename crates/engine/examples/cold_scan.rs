@@ -17,14 +17,17 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         load(folder, megabytes)?;
     }
     println!("page cache dropped: {}", if drop_caches() { "yes" } else { "no, that takes root" });
-    println!("round  reading ahead   scan ms  pages per call   parallel ms  pages per call   file by `read` ms");
+    println!(
+        "                     in the file's order            scattered            in order, parallel      file by `read`"
+    );
+    println!("round  ahead             ms  pages a call         ms  pages a call         ms  pages a call          ms");
     for round in 0..rounds {
         for read_ahead in [round % 2 == 0, round % 2 != 0] {
-            let mut line = format!("{round:5}  {:13}", if read_ahead { "yes" } else { "no" });
-            for parallel in [false, true] {
+            let mut line = format!("{round:5}  {:5}", if read_ahead { "yes" } else { "no" });
+            for (table, parallel) in [("ordered", false), ("scattered", false), ("ordered", true)] {
                 drop_caches();
-                let (ms, run) = scan(folder, read_ahead, parallel)?;
-                write!(line, "  {ms:8.0}  {run:14.1}  ")?;
+                let (ms, run) = scan(folder, table, read_ahead, parallel)?;
+                write!(line, "  {ms:11.0}  {run:12.1}")?;
             }
             drop_caches();
             println!("{line}  {:10.0}", read_file(&folder.join("pages"))?);
@@ -49,28 +52,41 @@ fn load(folder: &Path, megabytes: usize) -> Result<()> {
         identity: None,
         serial: false,
     };
-    let table = session.create_table(TableSpec {
+    let spec = |name: &str| TableSpec {
         schema: "public".to_owned(),
-        name: "t".to_owned(),
+        name: name.to_owned(),
         columns: vec![column("id", Type::Int8), column("body", Type::Text)],
         primary_key: Some((None, vec![0])),
         uniques: Vec::new(),
-    })?;
+    };
+    let rows = (megabytes as u64) << 12;
+    let row = |id: u64| [Value::Int8(id as i64), Value::Text("x".repeat(200))];
+    let table = session.create_table(spec("ordered"))?;
     let mut copy = session.copy_begin(&table)?;
-    for id in 0..(megabytes as i64) << 12 {
-        copy.push(&mut session, &[Value::Int8(id), Value::Text("x".repeat(200))])?;
-    }
+    (0..rows).try_for_each(|id| copy.push(&mut session, &row(id)))?;
     copy.finish(&mut session)?;
+    session.create_table(spec("scattered"))?;
     session.commit()?;
+    // Keys in an order that splits leaves everywhere: neighbours in the table are none in the file.
+    let table = session.table(None, "scattered").expect("just made");
+    for id in 0..rows {
+        if id % 1000 == 0 {
+            session.begin(Isolation::ReadCommitted, false)?;
+        }
+        session.insert(&table, &row(id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 1))?;
+        if id % 1000 == 999 || id + 1 == rows {
+            session.commit()?;
+        }
+    }
     drop(session);
     database.close()
 }
 
 /// Counts the rows; milliseconds, and pages per read call.
-fn scan(folder: &Path, read_ahead: bool, parallel: bool) -> Result<(f64, f64)> {
+fn scan(folder: &Path, name: &str, read_ahead: bool, parallel: bool) -> Result<(f64, f64)> {
     let database = Database::open_with(folder, options(read_ahead))?;
     let mut session = database.session()?;
-    let table = session.table(None, "t").expect("the folder has the table");
+    let table = session.table(None, name).expect("the folder has the table");
     session.begin(Isolation::ReadCommitted, false)?;
     let start = Instant::now();
     let mut rows = 0u64;

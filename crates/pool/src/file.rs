@@ -106,6 +106,17 @@ impl PageFile {
         Ok(bytes / PAGE_BYTES)
     }
 
+    /// As [`PageFile::read_run`], of what the system has in memory.
+    pub(crate) fn read_run_cached(&self, first: PageNo, pages: &mut [IoSliceMut<'_>]) -> Result<usize, PoolError> {
+        let bytes = self.file.read_cached_vectored_at(pages, offset(first)).map_err(|e| read_error(first, e))?;
+        Ok(bytes / PAGE_BYTES)
+    }
+
+    /// Has the system read consecutive pages into its memory meanwhile.
+    pub(crate) fn will_need(&self, first: PageNo, count: usize) {
+        self.file.will_need(offset(first), (count * PAGE_BYTES) as u64);
+    }
+
     /// Writes consecutive pages with one call.
     pub(crate) fn write_run(&self, first: PageNo, pages: &[IoSlice<'_>]) -> io::Result<()> {
         self.check_sound()?;

@@ -47,19 +47,19 @@ impl Pool {
 
     /// As [`Pool::prewarm`], for pages in the order of a scan that comes soon: frames come from wherever a miss would take them, as long as it
     /// would not have to wait.
-    pub(crate) fn load_ahead(&self, pages: &[PageNo]) -> Result<usize, PoolError> {
+    pub(crate) fn load_ahead(&self, pages: &[PageNo], why: Loaded) -> Result<usize, PoolError> {
         let mut loaded = 0;
         let mut run: Vec<Claim<'_>> = Vec::new();
         for &page_no in pages {
             if run.last().is_some_and(|last| last.page_no + 1 != page_no) {
-                loaded += self.load_run(&mut run, Loaded::Ahead)?;
+                loaded += self.load_run(&mut run, why)?;
             }
             match self.claim(page_no, || self.try_take_frame(page_no)) {
                 Ok(claim) => run.extend(claim),
                 Err(NoSpareFrame) => break,
             }
         }
-        Ok(loaded + self.load_run(&mut run, Loaded::Ahead)?)
+        Ok(loaded + self.load_run(&mut run, why)?)
     }
 
     /// The pages in memory, ascending: what to prewarm after a restart.
@@ -117,7 +117,10 @@ impl Pool {
             .map(|c| unsafe { std::slice::from_raw_parts_mut(c.frame.data(), PAGE_BYTES) })
             .map(IoSliceMut::new)
             .collect();
-        let read = self.file.read_run(first, &mut slices);
+        let read = match why {
+            Loaded::AheadIfCached => self.file.read_run_cached(first, &mut slices),
+            Loaded::Wanted | Loaded::Ahead => self.file.read_run(first, &mut slices),
+        };
         drop(slices);
         let whole = *read.as_ref().unwrap_or(&0);
         let mut loaded = 0;
@@ -127,7 +130,7 @@ impl Pool {
         }
         let counters = &self.home().counters;
         bump(&counters.reads, loaded as u64);
-        bump(&counters.read_runs, 1);
+        bump(&counters.read_runs, u64::from(loaded > 0 || why != Loaded::AheadIfCached));
         read.map(|_| loaded)
     }
 
@@ -140,7 +143,7 @@ impl Pool {
             return false;
         }
         self.publish(claim.frame, claim.page_no, claim.slot, claim.entry.is_unlogged());
-        if why == Loaded::Ahead {
+        if why != Loaded::Wanted {
             claim.frame.mark_ahead();
         }
         claim.frame.latch().unlock_exclusive();
@@ -153,9 +156,11 @@ struct NoSpareFrame;
 
 /// Why pages are loaded before anyone asks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Loaded {
+pub(crate) enum Loaded {
     /// They were in memory before a restart.
     Wanted,
     /// A scan will come by.
     Ahead,
+    /// The same, and only what the system has in its own memory: by the scan itself, which must not wait.
+    AheadIfCached,
 }

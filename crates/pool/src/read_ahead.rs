@@ -1,4 +1,8 @@
-//! Which pages will a scan want next? They are read before it asks, in runs, by a few threads that block in its place.
+//! Which pages will a scan want next? They are read before it asks, in runs.
+//!
+//! Pages in the file's order are read ahead by the system itself, which notices; they are taken over from its page cache, many a call. Of others
+//! the system is told first (`posix_fadvise`), and it reads without a thread of ours. Some pages later the scan takes over what is
+//! there by then, without waiting; what is not there yet is left to a few threads that block in its place.
 //!
 //! A request is a hint: it is dropped when too many are waiting, and a page for which no frame can be had at once is passed over.
 //! Frames come from the free lists or from pages that nobody has used since the clock hand passed. The first use of a page that was read ahead only
@@ -14,6 +18,7 @@ use homenode_platform::task::{self, Task};
 use homenode_platform::thread::{self, JoinHandle};
 use homenode_platform::wait::WaitEvent;
 
+use crate::prewarm::Loaded;
 use crate::{PAGE_BYTES, PageNo, Pool};
 
 /// Reads in flight. A device is kept busy by a few large ones.
@@ -85,7 +90,7 @@ impl ReadAhead {
         while let Some(pages) = self.next(number) {
             let Some(pool) = pool.upgrade() else { return };
             // What cannot be read is met by whoever wants it.
-            let _ = pool.load_ahead(&pages);
+            let _ = pool.load_ahead(&pages, Loaded::Ahead);
         }
     }
 }
@@ -100,22 +105,37 @@ impl Pool {
         WINDOW_PAGES.min(frames / POOL_SHARE)
     }
 
-    /// Has those of `pages` read that are not in memory, soon. Does not wait.
-    pub fn read_ahead(self: &Arc<Pool>, pages: &[PageNo]) {
-        let absent = pages.iter().copied().filter(|&page_no| !self.is_resident(page_no));
-        let mut request: Vec<PageNo> = Vec::new();
-        for page_no in absent {
-            let is_run = request.len() < 2 || request[1] == request[0] + 1;
-            let follows = request.last().is_none_or(|last| last + 1 == page_no);
-            let full = request.len() >= if is_run { RUN_PAGES } else { SCATTERED_PAGES };
-            if full || (is_run && request.len() > 1 && !follows) {
-                self.ask(std::mem::take(&mut request));
+    /// Has the system get those of `pages` that are not in memory, for [`Pool::read_ahead`] to take over. Does not wait. What lies in the
+    /// file's order is left out: the system notices by itself that it is read in order.
+    pub fn announce(&self, pages: &[PageNo]) {
+        for run in self.absent_runs(pages) {
+            if !is_in_file_order(&run) {
+                run.iter().for_each(|&page_no| self.file.will_need(page_no, 1));
             }
-            request.push(page_no);
         }
-        if !request.is_empty() {
-            self.ask(request);
+    }
+
+    /// Has those of `pages` read that are not in memory: at once what the system has, soon what it hasn't. Does not wait.
+    pub fn read_ahead(self: &Arc<Pool>, pages: &[PageNo]) {
+        for run in self.absent_runs(pages) {
+            // What cannot be read is met by whoever wants it.
+            let loaded = self.load_ahead(&run, Loaded::AheadIfCached).unwrap_or(0);
+            if loaded < run.len() && !is_in_file_order(&run) {
+                self.ask(run);
+            }
         }
+    }
+
+    /// Those of `pages` that are not in memory, in requests: neighbours in the file, or a few that are none.
+    fn absent_runs(&self, pages: &[PageNo]) -> Vec<Vec<PageNo>> {
+        let mut requests: Vec<Vec<PageNo>> = Vec::new();
+        for page_no in pages.iter().copied().filter(|&page_no| !self.is_resident(page_no)) {
+            match requests.last_mut() {
+                Some(request) if takes(request, page_no) => request.push(page_no),
+                _ => requests.push(vec![page_no]),
+            }
+        }
+        requests
     }
 
     fn ask(self: &Arc<Pool>, pages: Vec<PageNo>) {
@@ -131,6 +151,20 @@ impl Pool {
             let (pool, ahead, number) = (Arc::downgrade(self), self.ahead.clone(), queue.threads.len());
             queue.threads.push(thread::spawn("page-ahead", move || ahead.run(&pool, number)));
         }
+    }
+}
+
+/// Whether a request's pages are neighbours in the file, ascending.
+fn is_in_file_order(request: &[PageNo]) -> bool {
+    request.len() > 1 && request[0] + 1 == request[1]
+}
+
+/// Whether a request may go on with the page.
+fn takes(request: &[PageNo], page_no: PageNo) -> bool {
+    let follows = request.last().is_some_and(|last| last + 1 == page_no);
+    match request {
+        [_, _, ..] if is_in_file_order(request) => follows && request.len() < RUN_PAGES,
+        _ => request.len() < SCATTERED_PAGES,
     }
 }
 

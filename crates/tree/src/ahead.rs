@@ -22,6 +22,8 @@ pub struct Ahead {
     children: Vec<PageNo>,
     /// How many of them the scan has come to.
     reached: usize,
+    /// How many of them the system was told of.
+    announced: usize,
     /// How many of them were asked for.
     asked: usize,
     /// How many to have read ahead; the pool's size decides.
@@ -33,7 +35,7 @@ impl Ahead {
     pub fn restart(&mut self) {
         self.leaves = 0;
         self.children.clear();
-        (self.reached, self.asked) = (0, 0);
+        (self.reached, self.announced, self.asked) = (0, 0, 0);
     }
 
     /// The scan is done with a leaf; the next one begins (backwards: ends) at `key`, and leaves beyond `stop` are not wanted.
@@ -63,8 +65,14 @@ impl Ahead {
             }
             self.children_from(tree, key, stop, direction)?;
         }
-        if self.asked < self.reached + self.window / 2 && self.asked < self.children.len() {
-            let end = (self.reached + self.window).min(self.children.len());
+        let at_most = |ahead: usize| (self.reached + ahead).min(self.children.len());
+        if self.announced < at_most(self.window / 2) {
+            let end = at_most(self.window);
+            tree.pool.announce(&self.children[self.announced..end]);
+            self.announced = end;
+        }
+        if self.asked <= self.reached {
+            let end = at_most(self.window / 4);
             tree.pool.read_ahead(&self.children[self.asked..end]);
             self.asked = end;
         }
@@ -82,7 +90,7 @@ impl Ahead {
         direction: Direction,
     ) -> Result<(), TreeError> {
         let children = &mut self.children;
-        (self.reached, self.asked) = (0, 0);
+        (self.reached, self.announced, self.asked) = (0, 0, 0);
         match direction {
             Direction::Forward => tree.read_page(To(key), 1, |page| {
                 let view = View(page);

@@ -163,6 +163,17 @@ impl File {
         Ok(n)
     }
 
+    /// What can be read without waiting: nothing, here, so that the other way is explored.
+    ///
+    /// # Errors
+    /// None.
+    pub fn read_cached_vectored_at(&self, _: &mut [IoSliceMut<'_>], _: u64) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    /// Says that these bytes are going to be read.
+    pub fn will_need(&self, _: u64, _: u64) {}
+
     /// Writes all of `bytes` at `offset`, extending the file if need be.
     ///
     /// # Errors

@@ -120,6 +120,30 @@ impl File {
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
 
+    /// As [`File::read_vectored_at`], of what can be read without waiting for the device: fewer bytes than there are, or none.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn read_cached_vectored_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        if !self.nowait.load(Ordering::Relaxed) {
+            return Ok(0);
+        }
+        let count = buffers.len().min(MAX_VECTORS) as libc::c_int;
+        let vectors = buffers.as_mut_ptr().cast();
+        // SAFETY: IoSliceMut has the layout of iovec (documented), and each is ours to write.
+        let n =
+            unsafe { libc::preadv2(self.file.as_raw_fd(), vectors, count, offset as libc::off_t, libc::RWF_NOWAIT) };
+        // An error is met again by whoever reads without this flag.
+        Ok(usize::try_from(n).unwrap_or(0))
+    }
+
+    /// Says that these bytes are going to be read, so that the system gets them meanwhile.
+    pub fn will_need(&self, offset: u64, len: u64) {
+        let (offset, len) = (offset as libc::off_t, len as libc::off_t);
+        // SAFETY: a hint about a range of a file. That it fails costs nothing but time.
+        unsafe { libc::posix_fadvise(self.file.as_raw_fd(), offset, len, libc::POSIX_FADV_WILLNEED) };
+    }
+
     /// Writes all of `bytes` at `offset`, extending the file if need be.
     ///
     /// # Errors
