@@ -101,7 +101,13 @@ fn a_mariadb_under_load_is_spread() {
     let (before, after, undone) = (json(&output, "before"), json(&output, "after"), json(&output, "undone"));
     assert!(largest_share(&before, "InnodbPool") > 60.0, "{output}");
     assert!(largest_share(&undone, "InnodbPool") > 60.0, "{output}");
-    assert!((largest_share(&after, "InnodbPool") - 25.0).abs() < 2.0, "{output}");
+    // Blocks that may be one huge page move whole: even is even to within one of them, which is more than 2% of a small pool.
+    let pool =
+        after["objects"].as_array().expect("objects").iter().find(|o| o["kind"] == "InnodbPool").expect("the pool");
+    let bytes =
+        pool["bytes_by_node"].as_object().expect("nodes").values().filter_map(serde_json::Value::as_f64).sum::<f64>();
+    let block_percent = f64::from(2 << 20) * 100.0 / bytes;
+    assert!((largest_share(&after, "InnodbPool") - 25.0).abs() < block_percent.max(2.0), "{output}");
     for line in ["load: exit 0", "ignored errors: 0", "server: stopped cleanly"] {
         assert!(output.contains(line), "{line} is missing in\n{output}");
     }

@@ -1,5 +1,7 @@
 //! Which of the measurements mean that something is wrong? One function a finding.
 
+use std::collections::BTreeMap;
+
 use super::{Facts, Finding, ServerFacts, Severity};
 use crate::place::{ServerKind, imbalance};
 use crate::text::{share, size};
@@ -7,7 +9,7 @@ use crate::waits::ON_CPU;
 
 type Check = fn(&Facts) -> Option<Finding>;
 
-const CHECKS: [Check; 11] = [
+const CHECKS: [Check; 12] = [
     first_touch,
     full_beside_free,
     reclaim_beside_free,
@@ -16,6 +18,7 @@ const CHECKS: [Check; 11] = [
     compaction,
     page_tables,
     wandering_workers,
+    clients_beside,
     far_disk,
     interleaved_private,
     pool_policy_missing,
@@ -211,6 +214,37 @@ fn wandering_workers(facts: &Facts) -> Option<Finding> {
     })
 }
 
+fn clients_beside(facts: &Facts) -> Option<Finding> {
+    let server = facts.server.as_ref().filter(|_| facts.cpu_nodes.len() > 1)?;
+    let (looks, client_looks) = (&server.looks_by_node, &server.client_looks_by_node);
+    let (all, client_all) = (looks.values().sum::<u64>(), client_looks.values().sum::<u64>());
+    let crowded =
+        |looks: &BTreeMap<usize, u64>, all: u64, node: &usize| looks.get(node).is_some_and(|n| n * 10 > all * 9);
+    let node = looks.keys().find(|node| crowded(looks, all, node) && crowded(client_looks, client_all, node))?;
+    if all < 50 || client_all < 50 {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::Medium,
+        title: format!("clients and server are on node {node} together"),
+        evidence: format!(
+            "{} of the looks at the server's busy threads and {} of those at its clients' found them there; the machine has {} \
+             nodes with CPUs",
+            share(looks[node], all),
+            share(client_looks[node], client_all),
+            facts.cpu_nodes.len()
+        ),
+        cost: "they take CPUs and caches from each other while other nodes have little to do",
+        mend: format!("start the clients elsewhere: homenode run --nodes {} -- COMMAND", other_nodes(facts, *node)),
+        document: "clients",
+    })
+}
+
+/// The nodes with CPUs but for one, as a list.
+fn other_nodes(facts: &Facts, node: usize) -> String {
+    homenode_topology::format_list(&facts.cpu_nodes.iter().copied().filter(|other| *other != node).collect::<Vec<_>>())
+}
+
 fn far_disk(facts: &Facts) -> Option<Finding> {
     let server = facts.server.as_ref().filter(|_| facts.cpu_nodes.len() > 1)?;
     let (disk, node) = server.disk.as_ref()?;
@@ -378,7 +412,7 @@ mod tests {
     #[test]
     fn each_trouble_is_found_and_only_that() {
         type Change = fn(&mut Facts, &mut ServerFacts);
-        let cases: [(Change, &str); 11] = [
+        let cases: [(Change, &str); 12] = [
             (|_, s| s.own_by_node = BTreeMap::from([(0, 16 << 30)]), "the server's memory is on few nodes"),
             (
                 |f, _| f.nodes = BTreeMap::from([(0, memory(1, 60)), (1, memory(50, 1))]),
@@ -404,6 +438,13 @@ mod tests {
                 "processes wait while huge pages are put together",
             ),
             (|_, s| s.page_table_bytes = 3 << 30, "a large pool in small pages"),
+            (
+                |_, s| {
+                    s.looks_by_node = BTreeMap::from([(0, 200), (1, 3)]);
+                    s.client_looks_by_node = BTreeMap::from([(0, 99)]);
+                },
+                "clients and server are on node 0 together",
+            ),
             (|_, s| s.node_changes = 50, "busy threads wander between nodes"),
             (|_, s| s.looks_by_node = BTreeMap::from([(1, 200)]), "the disk nvme0n1 is far from those who use it"),
             (

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use homenode_topology::{Topology, parse_list};
 
+use super::clients::clients_of;
 use super::{Facts, ServerFacts};
 use crate::InspectError;
 use crate::place::{self, Kind, Server};
@@ -38,7 +39,15 @@ pub fn gather(
         Some((server, argument)) => {
             let mut about = about_server(topology, server)?;
             about.argument = argument;
-            watch_threads(topology, server, duration, &mut about);
+            let mut clients = ServerFacts::default();
+            std::thread::scope(|scope| {
+                if let Some(connected) = clients_of(server) {
+                    let clients = &mut clients;
+                    scope.spawn(move || watch_threads(topology, &connected, duration, clients));
+                }
+                watch_threads(topology, server, duration, &mut about);
+            });
+            about.client_looks_by_node = clients.looks_by_node;
             facts.server = Some(about);
         }
         None => std::thread::sleep(duration),

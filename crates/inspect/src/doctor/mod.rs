@@ -4,6 +4,7 @@
 //! a machine that has it. A finding rests on a measurement of this machine now: a setting alone is none.
 
 mod checks;
+mod clients;
 mod gather;
 
 pub use checks::examine;
@@ -104,6 +105,8 @@ pub struct ServerFacts {
     pub thread_looks: u64,
     /// Looks by the node that the thread was on.
     pub looks_by_node: BTreeMap<usize, u64>,
+    /// Looks at busy threads of the clients on this machine, by the node that the thread was on.
+    pub client_looks_by_node: BTreeMap<usize, u64>,
     /// The disk under its data folder, and that disk's node.
     pub disk: Option<(String, usize)>,
     /// Whether libnuma is among its libraries.
