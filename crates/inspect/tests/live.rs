@@ -84,3 +84,39 @@ fn every_instrument_says_what_it_is_for_with_an_example() {
         assert!(text.contains("--json"), "{command} has no --json");
     }
 }
+
+/// Runs a shell line as a user without any privilege; `None` where this test may not become one.
+fn without_privileges(line: &str) -> Option<(bool, String)> {
+    let mut command = std::process::Command::new("setpriv");
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--inh-caps=-all",
+        "--bounding-set=-all",
+        "sh",
+        "-c",
+        line,
+    ]);
+    let done = command.env("B", common::binary()).output().ok()?;
+    let said = [done.stdout, done.stderr].concat();
+    Some((done.status.success(), String::from_utf8_lossy(&said).into_owned()))
+}
+
+#[test]
+fn without_root_own_processes_are_seen_and_the_missing_privilege_is_named() {
+    // Also where the folder of the binary is closed to others.
+    if !without_privileges("test -x \"$B\"").is_some_and(|(may, _)| may) {
+        return;
+    }
+    for line in ["\"$B\" topology", "sleep 60 & \"$B\" where $!; code=$?; kill $!; exit $code"] {
+        let (succeeded, said) = without_privileges(line).expect("it ran before");
+        assert!(succeeded, "{line}: {said}");
+    }
+    for line in ["\"$B\" where 1", "\"$B\" stacks 1 --for 1s", "\"$B\" doctor 1"] {
+        let (succeeded, said) = without_privileges(line).expect("it ran before");
+        assert!(!succeeded && said.contains("CAP_SYS_PTRACE") && said.lines().count() == 1, "{line}: {said}");
+    }
+    let (succeeded, said) = without_privileges("\"$B\" where 4194000").expect("it ran before");
+    assert!(!succeeded && said.contains("process 4194000 is not there"), "{said}");
+}

@@ -10,6 +10,7 @@ use super::locate::by_node_json;
 use crate::InspectError;
 use crate::place::postgres::{Part, by_name};
 use crate::text::{Table, size};
+use crate::waits::reason;
 
 type ByNode = BTreeMap<String, BTreeMap<usize, u64>>;
 
@@ -41,11 +42,6 @@ pub(super) fn ask(connection: &str, page_bytes: u64, pages: &[Option<u16>]) -> R
         None => None,
     };
     Ok(Inside { parts: by_name(&parts, page_bytes, pages), tables })
-}
-
-/// The server's own words where it said something; the library's otherwise.
-pub(super) fn reason(error: &postgres::Error) -> String {
-    error.as_db_error().map_or_else(|| error.to_string(), |inner| inner.message().to_owned())
 }
 
 fn unsigned(number: i64) -> u64 {

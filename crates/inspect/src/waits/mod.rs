@@ -7,7 +7,7 @@ mod mariadb;
 mod postgres;
 
 pub use mariadb::MariaDb;
-pub use postgres::Postgres;
+pub use postgres::{Postgres, reason};
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -79,6 +79,15 @@ impl Postgres {
 }
 
 fn refused(error: postgres::Error) -> InspectError {
-    let text = error.as_db_error().map_or_else(|| error.to_string(), |inner| inner.message().to_owned());
-    InspectError::Refused(format!("the server: {text}"))
+    InspectError::Refused(format!("the server: {}", reason(&error)))
+}
+
+/// The server's own words where it said something; the library's with their cause otherwise.
+pub fn reason(error: &postgres::Error) -> String {
+    use std::error::Error;
+    match (error.as_db_error(), error.source()) {
+        (Some(inner), _) => inner.message().to_owned(),
+        (None, Some(cause)) => format!("{error}: {cause}"),
+        (None, None) => error.to_string(),
+    }
 }
