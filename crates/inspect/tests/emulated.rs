@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Mutex;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -26,8 +27,12 @@ fn shell(script: &str) {
     assert!(done.status.success(), "{script}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
+/// One machine at a time: each has eight CPUs to emulate, and several would run into their time limits.
+static MACHINE: Mutex<()> = Mutex::new(());
+
 /// Runs a script of `tests/vm` in the machine; returns what it printed.
 fn in_machine(script: &str, arguments: &[&str]) -> String {
+    let _only = MACHINE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut command = Command::new(root().join("vm"));
     command.current_dir(root()).args(["--nodes", "4", "--cpus", "8", "--limit", "580", "--"]);
     command.arg(format!("crates/inspect/tests/vm/{script}")).arg(binary()).args(arguments);
