@@ -58,6 +58,7 @@ fn load(folder: &Path, megabytes: usize) -> Result<()> {
         columns: vec![column("id", Type::Int8), column("body", Type::Text)],
         primary_key: Some((None, vec![0])),
         uniques: Vec::new(),
+        checks: Vec::new(),
     };
     let rows = (megabytes as u64) << 12;
     let row = |id: u64| [Value::Int8(id as i64), Value::Text("x".repeat(200))];
