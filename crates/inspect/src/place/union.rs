@@ -61,7 +61,7 @@ pub fn unite(instances: &[Instance], look_inside: bool, pages: Pages<'_>) -> Res
     Part { instances: &instances, object, left: &left }.unite(range, pages)
 }
 
-/// As [`unite`], for who wants the sums alone: large objects are counted by several threads, because the kernel takes some 0.2 us a page.
+/// As [`unite`], for who wants the sums alone: large objects are counted by several threads, because the kernel is asked about each page.
 ///
 /// # Errors
 /// As [`unite`].
