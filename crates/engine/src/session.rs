@@ -531,6 +531,10 @@ impl Drop for Session {
         if self.rollback().is_ok() {
             self.db.sessions.remove(self.slot);
             self.db.txns.slots().give_back(self.slot);
+        } else if self.txn.snapshot.is_some() {
+            // Nobody reads by it any more. Kept, it would hold up the recycling of every lane's undo until the restart; the
+            // transaction's own name goes on keeping what its rollback needs.
+            self.drop_snapshot();
         }
     }
 }
