@@ -221,6 +221,20 @@ impl Inner {
     }
 }
 
+/// The nodes with CPUs, and where the worker of each lane lives when workers are dealt out node by node, each as often as it has
+/// CPUs (as the server does).
+fn lane_nodes(topology: &Topology, lanes: usize) -> homenode_log::Nodes {
+    let allowed = topology.allowed_cpus();
+    let usable = |cpus: &[usize]| cpus.iter().copied().filter(|cpu| allowed.contains(cpu)).collect::<Vec<_>>();
+    let cpus: Vec<Vec<usize>> =
+        topology.nodes().iter().map(|node| usable(&node.cpus)).filter(|cpus| !cpus.is_empty()).collect();
+    let places: Vec<usize> = cpus.iter().enumerate().flat_map(|(node, cpus)| cpus.iter().map(move |_| node)).collect();
+    let place =
+        |lane: usize| if lanes < places.len() { lane * places.len() / lanes } else { lane % places.len().max(1) };
+    let of_lanes = (0..lanes).map(|lane| places.get(place(lane)).copied().unwrap_or(0)).collect();
+    homenode_log::Nodes { cpus, of_lanes }
+}
+
 /// The pool's view of the log.
 pub(crate) struct PoolWal(pub Arc<Log>);
 
@@ -292,11 +306,14 @@ impl Database {
         fs::create_dir_all(&dir).sql()?;
         let folder = homenode_log::lock(&dir).sql()?;
         let topology = Arc::new(options.topology.clone().unwrap_or_else(Topology::discover));
+        let planned = if options.numa { topology.clone() } else { Arc::new(topology.as_one_node()) };
+        let nodes = lane_nodes(&planned, options.lanes);
         let log_config = LogConfig {
             buffer_bytes: options.log_buffer_bytes,
             segment_bytes: options.log_segment_bytes,
             insert_slots: (options.lanes * 2).max(8),
             sync: options.sync,
+            nodes: nodes.clone(),
             ..LogConfig::new(&dir)
         };
         let control = control::read(&dir).sql()?;
@@ -307,7 +324,6 @@ impl Database {
             Some(_) => Log::open_at(log_config, plan.log_end).sql()?,
         };
         let file = File::open(&dir.join("pages"), &OpenOptions::new().read(true).write(true).create(true)).sql()?;
-        let planned = if options.numa { topology.clone() } else { Arc::new(topology.as_one_node()) };
         let policy = if options.numa { options.pool_policy.clone() } else { Policy::Default };
         let pool_config = PoolConfig {
             // A bound pool is either all there or refused: later there would be nobody to tell.
@@ -333,7 +349,8 @@ impl Database {
             crew: Crew::new(&planned),
             topology,
             planned,
-            txns: Manager::new(options.lanes, options.sessions_max, recovered.next_seq, recovered.clock),
+            txns: Manager::new(options.lanes, options.sessions_max, recovered.next_seq, recovered.clock)
+                .on_nodes(nodes.cpus.len().max(1), &nodes.of_lanes),
             lanes: (0..options.lanes)
                 .map(|_| {
                     let spare_cursors = Mutex::default();

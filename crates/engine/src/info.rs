@@ -4,6 +4,7 @@ use crate::database::{Database, Inner};
 use crate::placement::{NOWHERE, node_of};
 use crate::session_memory::{MemoryUse, SessionMemory};
 use crate::stats::Counter;
+use homenode_log::LogStats;
 use homenode_platform::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use homenode_platform::clock;
 use homenode_platform::sync::Mutex;
@@ -267,6 +268,11 @@ impl Database {
     /// The sum of a counter over all lanes.
     pub fn count(&self, counter: Counter) -> u64 {
         self.inner.lanes.iter().map(|lane| lane.stats.get(counter)).sum()
+    }
+
+    /// What the log has done since the database was opened.
+    pub fn log_stats(&self) -> LogStats {
+        self.inner.log.stats()
     }
 
     /// Undo pages in use, by lane.

@@ -208,7 +208,7 @@ impl Session {
     fn wait_for_what_was_read(&mut self) {
         let lsn = std::mem::take(&mut self.txn.read_depends_on);
         if lsn > 0 {
-            self.db.log.wait_durable(lsn);
+            self.db.log.wait_durable_on(self.lane, lsn);
         }
     }
 
@@ -364,7 +364,7 @@ impl Session {
         if pending.is_none() && crate::planted::is_on(&crate::planted::PROMISE_EARLY) {
             return Ok(());
         }
-        self.db.log.wait_durable(span.end);
+        self.db.log.wait_durable_on(self.lane, span.end);
         if let Some(pending) = pending {
             pending.after_commit(&self.db, self.lane, self.slot)?;
         }

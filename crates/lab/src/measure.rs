@@ -2,9 +2,11 @@
 
 use crate::machine::{self, Machine};
 use crate::workloads;
-use homenode_platform::lab::sim::{Counters, Hardware, SimConfig, Source};
+use homenode_platform::lab::sim::{Counters, Hardware, SimConfig, Source, WhatIf};
 use homenode_platform::lab::{self, Config, Isolated, Outcome, measure};
+use homenode_platform::task::{self, Task};
 use homenode_platform::thread;
+use homenode_platform::wait::WaitEvent;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -36,6 +38,8 @@ pub struct Plan {
     pub policy: String,
     /// Keep what the line report needs.
     pub record: bool,
+    /// What shall cost nothing or lie elsewhere.
+    pub what_if: WhatIf,
 }
 
 impl Plan {
@@ -54,6 +58,7 @@ impl Plan {
             far_memory: false,
             policy: String::new(),
             record: false,
+            what_if: WhatIf::default(),
         }
     }
 }
@@ -162,6 +167,18 @@ pub struct Site {
     pub hardware: Arc<Hardware>,
     /// Figures that the workload adds.
     pub extra: Mutex<Vec<(String, f64)>>,
+    /// Looks at counters of what the workload runs on: called when the measured time begins and when it ends.
+    pub watch: Mutex<Option<Watch>>,
+}
+
+/// Counters by name, as they stand.
+pub type Watch = Box<dyn Fn() -> Vec<(String, f64)> + Send>;
+
+impl Site {
+    fn counters(&self) -> Vec<(String, f64)> {
+        let watch = self.watch.lock().expect("no worker failed");
+        watch.as_ref().map_or_else(Vec::new, |watch| watch())
+    }
 }
 
 /// One worker's statement: does it, and says how many it counts for.
@@ -349,6 +366,7 @@ struct Gathered {
     counters: Counters,
     pages: Vec<u64>,
     lines: Value,
+    waits: Vec<(String, u64)>,
     measured_ns: u64,
     host_seconds: f64,
 }
@@ -361,16 +379,23 @@ fn run_here(plan: Plan, machine: &Machine, workload: &'static Workload) -> Resul
             hardware: hardware.clone(),
             processes: workload.processes && plan.design != "homenode",
             record: plan.record,
+            what_if: plan.what_if.clone(),
         }),
         ..Config::new(plan.seed)
     };
-    let site = Arc::new(Site { plan: plan.clone(), hardware: hardware.clone(), extra: Mutex::default() });
+    let site = Arc::new(Site {
+        plan: plan.clone(),
+        hardware: hardware.clone(),
+        extra: Mutex::default(),
+        watch: Mutex::default(),
+    });
     let gathered = Arc::new(Mutex::new(Gathered {
         latencies: Latencies::new(),
         done: 0,
         counters: Counters::default(),
         pages: Vec::new(),
         lines: Value::Null,
+        waits: Vec::new(),
         measured_ns: 0,
         host_seconds: 0.0,
     }));
@@ -384,7 +409,6 @@ fn run_here(plan: Plan, machine: &Machine, workload: &'static Workload) -> Resul
     let gathered = gathered.lock().map_err(|_| "a worker failed")?;
     let seconds = gathered.measured_ns as f64 / 1e9;
     let latencies = &gathered.latencies;
-    let waits = homenode_platform::wait::totals();
     let mut extra = site.extra.lock().map_err(|_| "a worker failed")?.clone();
     extra.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(Figures {
@@ -406,7 +430,7 @@ fn run_here(plan: Plan, machine: &Machine, workload: &'static Workload) -> Resul
         accesses: report.steps,
         host_seconds: gathered.host_seconds,
         extra,
-        waits: waits.iter().map(|wait| (wait.event.name().to_owned(), wait.total_ns)).collect(),
+        waits: gathered.waits.clone(),
         lines: gathered.lines.clone(),
     })
 }
@@ -415,34 +439,85 @@ fn run_here(plan: Plan, machine: &Machine, workload: &'static Workload) -> Resul
 fn drive(site: &Arc<Site>, workload: &Workload, gathered: &Arc<Mutex<Gathered>>) {
     let make = (workload.set_up)(site);
     let host = Instant::now();
-    measure::start_charging();
-    let begin = measure::now_ns();
-    let warm = begin + site.plan.warm_ns;
-    let end = warm + site.plan.for_ns;
     let cores = site.hardware.cores();
+    let gate = Arc::new(Gate::default());
     let workers: Vec<_> = (0..site.plan.sessions)
         .map(|worker| {
-            let (make, gathered) = (make.clone(), gathered.clone());
+            let (make, gathered, gate) = (make.clone(), gathered.clone(), gate.clone());
             thread::spawn_on(worker % cores, &format!("session-{worker}"), move || {
                 let mut step = make(worker);
+                let (warm, end) = gate.wait();
                 // Not all at the same moment: a real client's sessions don't begin together either.
                 measure::work_ns(1 + (worker as u64 * 7919) % 20_000);
                 work(&mut step, warm, end, &gathered);
             })
         })
         .collect();
+    while gate.waiting.lock().expect("no worker failed").len() < site.plan.sessions {
+        // Longer than a switch between threads: this one goes first on its core.
+        thread::sleep_ns(100_000);
+    }
+    measure::start_charging();
+    let warm = measure::now_ns() + site.plan.warm_ns;
+    let end = warm + site.plan.for_ns;
+    gate.open(warm, end);
     thread::sleep_ns(warm.saturating_sub(measure::now_ns()));
     measure::reset_counters();
+    let before = site.counters();
+    let waits_before = waits();
     thread::sleep_ns(end.saturating_sub(measure::now_ns()));
     {
         let mut gathered = gathered.lock().expect("no worker failed");
         gathered.counters = measure::counters();
         gathered.pages = measure::pages_by_home();
         gathered.lines = crate::lines::to_json(&measure::lines(), &site.hardware);
+        gathered.waits =
+            waits().into_iter().map(|(name, ns)| (name.clone(), ns - ended(&waits_before, &name))).collect();
+        gathered.waits.retain(|(_, ns)| *ns > 0);
         gathered.measured_ns = site.plan.for_ns;
         gathered.host_seconds = host.elapsed().as_secs_f64();
     }
+    let grown = |((name, before), (_, after)): (&(String, f64), (String, f64))| (name.clone(), after - before);
+    let counted: Vec<_> = before.iter().zip(site.counters()).map(grown).collect();
+    site.extra.lock().expect("no worker failed").extend(counted);
+    // A database has to be closed within the run.
+    *site.watch.lock().expect("no worker failed") = None;
     workers.into_iter().for_each(thread::JoinHandle::join);
+}
+
+/// Time waited so far by wait event, nanoseconds, of waits that have ended.
+fn waits() -> Vec<(String, u64)> {
+    homenode_platform::wait::totals().iter().map(|wait| (wait.event.name().to_owned(), wait.total_ns)).collect()
+}
+
+fn ended(waits: &[(String, u64)], name: &str) -> u64 {
+    waits.iter().find(|(known, _)| known == name).map_or(0, |(_, ns)| *ns)
+}
+
+/// Where sessions wait until all are connected: what many connections at once cost each other is not what is measured.
+#[derive(Default)]
+struct Gate {
+    waiting: Mutex<Vec<Task>>,
+    times: Mutex<Option<(u64, u64)>>,
+}
+
+impl Gate {
+    /// When the measured time begins and ends.
+    fn wait(&self) -> (u64, u64) {
+        self.waiting.lock().expect("no worker failed").push(task::current());
+        loop {
+            if let Some(times) = *self.times.lock().expect("no worker failed") {
+                return times;
+            }
+            task::park(WaitEvent::None);
+        }
+    }
+
+    fn open(&self, warm: u64, end: u64) {
+        *self.times.lock().expect("no worker failed") = Some((warm, end));
+        let waiting = std::mem::take(&mut *self.waiting.lock().expect("no worker failed"));
+        waiting.iter().for_each(Task::unpark);
+    }
 }
 
 fn work(step: &mut Step, warm: u64, end: u64, gathered: &Mutex<Gathered>) {

@@ -2,7 +2,7 @@
 
 use crate::machine::Machine;
 use homenode_platform::atomic::{AtomicU64, Ordering};
-use homenode_platform::lab::sim::{Hardware, Home, SimConfig};
+use homenode_platform::lab::sim::{Hardware, Home, SimConfig, WhatIf};
 use homenode_platform::lab::{self, Config, Isolated, Outcome, measure};
 use homenode_platform::thread;
 use std::sync::{Arc, Mutex};
@@ -110,7 +110,7 @@ fn rows(hardware: &Arc<Hardware>) -> Result<Vec<Row>, String> {
 fn on(hardware: &Arc<Hardware>, f: impl FnOnce() -> f64 + 'static) -> Result<f64, String> {
     let config = Config {
         steps_max: u64::MAX,
-        sim: Some(SimConfig { hardware: hardware.clone(), processes: true, record: false }),
+        sim: Some(SimConfig { hardware: hardware.clone(), processes: true, record: false, what_if: WhatIf::default() }),
         ..Config::new(1)
     };
     let answer = Arc::new(Mutex::new(0.0));

@@ -34,6 +34,8 @@ Options of run and c2c:
   --seed <SEED>        The seed [default: 1]
   --policy <NAME>      Where tables lie, for workloads that ask
   --far-memory         Add the machine's node of slow memory
+  --free <NAME>        What if this cost nothing: threads, a struct or struct.field; again for more
+  --part <FIELD>       What if this struct.field had a line for itself; again for more
   --json               One JSON object a run
   --top <N>            c2c: lines in the table [default: 20]
   --pages <N>          c2c: lines shown in detail [default: 3]
@@ -107,6 +109,10 @@ pub struct RunOptions {
     pub policy: String,
     /// Add the far memory.
     pub far_memory: bool,
+    /// What costs nothing.
+    pub free: Vec<String>,
+    /// What has a line for itself.
+    pub parted: Vec<String>,
     /// Print JSON.
     pub json: bool,
     /// Lines in the table of lines.
@@ -129,6 +135,8 @@ impl Default for RunOptions {
             seed: 1,
             policy: String::new(),
             far_memory: false,
+            free: Vec::new(),
+            parted: Vec::new(),
             json: false,
             top: 20,
             pages: 3,
@@ -222,6 +230,8 @@ fn parse_run(args: &[String]) -> Result<Option<RunOptions>, String> {
             "--top" => options.top = count(arg, value()?)?,
             "--pages" => options.pages = number(arg, value()?)? as usize,
             "--far-memory" => options.far_memory = true,
+            "--free" => options.free.push(value()?.clone()),
+            "--part" => options.parted.push(value()?.clone()),
             "--json" => options.json = true,
             other => return Err(format!("there is no option '{other}'")),
         }

@@ -5,7 +5,7 @@ use crate::machine;
 use crate::measure::{self, Figures, Plan};
 use crate::options::RunOptions;
 use crate::workloads;
-use homenode_platform::lab::sim::Source;
+use homenode_platform::lab::sim::{Source, WhatIf};
 use serde_json::json;
 
 /// Runs what the options ask for, once for each number of nodes, and prints a line each.
@@ -73,6 +73,7 @@ pub fn plan_of(options: &RunOptions, nodes: usize) -> Plan {
         seed: options.seed,
         policy: options.policy.clone(),
         far_memory: options.far_memory,
+        what_if: WhatIf { free: options.free.clone(), parted: options.parted.clone() },
         ..Plan::new(&options.machine, &options.workload, &options.design, nodes)
     }
 }

@@ -7,9 +7,11 @@
 //! word, keep exclusive ones out; optimistic readers ignore them.
 //!
 //! Who cannot get in queues in a table keyed by the latch's address (as parking_lot does), first come
-//! first served. Newcomers may overtake the first waiter at most [`MAX_OVERTAKES`] times, so that the
-//! latch is not idle for the time a wake-up takes; then it is handed over. So shared holders that
-//! keep coming cannot starve an exclusive waiter (Korotkov's fair lightweight lock for PostgreSQL).
+//! first served. Newcomers may overtake the first waiter so that the latch is not idle for the time a
+//! wake-up takes: those that share it at most [`MAX_OVERTAKES`] times, since they can keep it held for
+//! ever between them (Korotkov's fair lightweight lock for PostgreSQL); those that want it alone until
+//! the waiter, once woken, runs: its worker may have other tasks first, and a hot page would be idle
+//! meanwhile. A waiter that runs and still finds the latch held waits awake, and gets it next.
 
 mod parking;
 mod word;
@@ -25,8 +27,13 @@ use word::{Mode, Word};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Version(u64);
 
-/// Turns of spinning before queueing; with doubling pauses, a few microseconds in all.
-const SPINS: u32 = 10;
+/// A pause between two looks at a word: doubling, a few microseconds at most.
+fn pause(attempt: u32) {
+    task::spin_hint(attempt.min(LONGEST_PAUSE));
+}
+
+/// From the next one on `spin_hint` gives the CPU away.
+const LONGEST_PAUSE: u32 = 11;
 
 /// An optimistic, shared and exclusive latch in 8 bytes. Not recursive.
 ///
@@ -66,12 +73,10 @@ impl Latch {
 
     #[cold]
     fn optimistic_slow(&self, valid: &dyn Fn() -> bool) -> Option<Version> {
-        if task::many_cpus() {
-            for attempt in 0..SPINS {
-                task::spin_hint(attempt);
-                if let Some(version) = self.try_optimistic() {
-                    return Some(version);
-                }
+        for attempt in 0..task::spin_turns() {
+            pause(attempt);
+            if let Some(version) = self.try_optimistic() {
+                return Some(version);
             }
         }
         // Queue as a shared holder would: fair, and only this slow path writes the word.
@@ -208,13 +213,10 @@ impl Latch {
     /// False if it would have had to queue while `valid` did not hold.
     #[cold]
     fn lock_slow(&self, mode: Mode, valid: &dyn Fn() -> bool) -> bool {
-        // With one CPU the holder cannot finish while we spin.
-        if task::many_cpus() {
-            for attempt in 0..SPINS {
-                task::spin_hint(attempt);
-                if self.try_take(mode) {
-                    return true;
-                }
+        for attempt in 0..task::spin_turns() {
+            pause(attempt);
+            if self.try_take(mode) {
+                return true;
             }
         }
         let event = match mode {

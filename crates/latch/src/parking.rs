@@ -6,6 +6,7 @@
 //! - when a latch with a queue is held by nobody, either the first waiter is woken, or whoever
 //!   released it is on the way to `wake`. So no wake-up is lost.
 
+use crate::pause;
 use crate::word::{Mode, QUEUE_STATE, WAITERS, WOKEN, Word};
 use homenode_platform::atomic::{AtomicBool, AtomicU64, Ordering};
 use homenode_platform::sync::{Mutex, MutexGuard};
@@ -52,10 +53,25 @@ pub(crate) fn wait(latch: &AtomicU64, mode: Mode, event: WaitEvent, valid: &dyn 
     loop {
         task::park(event);
         // Acquire pairs with the release in `grant`: what earlier holders did is seen.
-        if me.granted.load(Ordering::Acquire) || try_as_first(latch, &me) {
+        let granted = || me.granted.load(Ordering::Acquire);
+        if granted() {
             return true;
         }
+        match try_as_first(latch, &me) {
+            Try::Held => return true,
+            Try::Due if spin_until(&granted) => return true,
+            Try::Due | Try::Spurious => {}
+        }
     }
+}
+
+/// Whether `ready` came true within a few microseconds: holds are shorter, nearly always.
+fn spin_until(ready: &dyn Fn() -> bool) -> bool {
+    let look = |attempt| {
+        pause(attempt);
+        ready()
+    };
+    (0..task::spin_turns()).any(look)
 }
 
 /// How queueing ended.
@@ -106,15 +122,24 @@ fn enqueue(latch: &AtomicU64, mode: Mode, valid: &dyn Fn() -> bool) -> Entry {
     Entry::Queued(waiter)
 }
 
+/// How a woken waiter's try ended.
+enum Try {
+    Held,
+    /// Somebody has the latch, and will hand it over.
+    Due,
+    /// It was not the caller's turn.
+    Spurious,
+}
+
 /// After a wake-up: takes the latch if the caller is first in the queue and the holders allow it.
-fn try_as_first(latch: &AtomicU64, me: &Arc<Waiter>) -> bool {
+fn try_as_first(latch: &AtomicU64, me: &Arc<Waiter>) -> Try {
     let mut queue = bucket(latch);
     if me.granted.load(Ordering::Acquire) {
-        return true;
+        return Try::Held;
     }
     let first = queue.iter().find(|waiter| waiter.latch == me.latch);
     if !first.is_some_and(|first| Arc::ptr_eq(first, me)) {
-        return false; // a spurious wake-up
+        return Try::Spurious;
     }
     let mut word = Word(latch.load(Ordering::Relaxed));
     loop {
@@ -123,15 +148,14 @@ fn try_as_first(latch: &AtomicU64, me: &Arc<Waiter>) -> bool {
                 Ok(granted) => {
                     drop(queue);
                     unpark_all(&granted, Some(me));
-                    return true;
+                    return Try::Held;
                 }
                 Err(now) => word = now,
             }
         } else {
-            // Overtaken: the newcomer's unlock, which now finds no woken waiter, wakes us again.
-            let cleared = word.0 & !WOKEN;
-            match latch.compare_exchange(word.0, cleared, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return false,
+            // Overtaken, now for the last time.
+            match latch.compare_exchange(word.0, word.due().0, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Try::Due,
                 Err(now) => word = Word(now),
             }
         }

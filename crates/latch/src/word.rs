@@ -4,7 +4,7 @@
 //! bit 0     exclusive: somebody holds the latch exclusively
 //! bit 1     waiters: the parking table has a queue for this latch
 //! bit 2     woken: the first waiter has been woken and will try for itself
-//! bits 3-5  overtakes: newcomers that were let in since the first waiter is first
+//! bits 3-5  overtakes: newcomers that were let in since the first waiter is first (exclusive ones only while it has not been woken)
 //! bits 6-19 shared: how many hold the latch shared
 //! bits 20-  version: how many exclusive holds have changed the data
 //! ```
@@ -21,7 +21,8 @@ const SHARED: u64 = ((1 << 14) - 1) << 6;
 pub(crate) const VERSION_STEP: u64 = 1 << 20;
 const VERSION: u64 = !(VERSION_STEP - 1);
 
-/// How many newcomers are let in before the first waiter, at most. Korotkov measured 7 and 15.
+/// How many newcomers are let in before the first waiter, at most, while it sleeps; of those that share the latch, ever. Korotkov
+/// measured 7 and 15.
 pub const MAX_OVERTAKES: u32 = 7;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,6 +93,11 @@ impl Word {
         self.0 & OVERTAKES == OVERTAKES
     }
 
+    /// The word when the first waiter has come and found the latch held: nobody overtakes it any more, and it is handed over next.
+    pub(crate) fn due(self) -> Word {
+        Word((self.0 | OVERTAKES) & !WOKEN)
+    }
+
     /// The word when a newcomer takes the latch; `None` if it may not.
     pub(crate) fn taken_by_newcomer(self, mode: Mode) -> Option<Word> {
         if !self.admits(mode) {
@@ -100,6 +106,9 @@ impl Word {
         let word = self.with_holders(mode, 1);
         match (self.has_waiters(), self.is_due()) {
             (false, _) => Some(word),
+            // The first waiter is on its way, and what comes one at a time leaves the latch free for it between: no reason to let
+            // the latch lie idle until the waiter's worker has time for it.
+            (true, false) if mode == Mode::Exclusive && self.0 & WOKEN != 0 => Some(word),
             (true, false) => Some(Word(word.0 + OVERTAKE_STEP)),
             #[cfg(homenode_lab)]
             (true, true) if crate::planted::is_on(&crate::planted::IGNORE_WAITERS) => Some(word),

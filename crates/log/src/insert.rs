@@ -7,7 +7,8 @@
 //! 3. stores the start in the slot, copies the record into the ring;
 //! 4. stores [`FREE`] in the slot.
 //!
-//! So the tail's line, the one that all nodes share, is asked for once a record. (A bound read from `tail` before step 1
+//! So the tail's line, the one that all nodes share, is asked for once a record, and on a machine with several nodes once for all
+//! records that the cores of a node reserve at the same time ([`Gather`]). (A bound read from `tail` before step 1
 //! was asked for as often again; the lab's report of cache lines showed that line alone to limit updates on four nodes.)
 //!
 //! The flusher reads `tail` (T) first and all slots then; [`Slots::filled`] is the least of T and of the starts in slots. A slot
@@ -31,9 +32,10 @@
 //! The prefix is always a record's boundary: T and every start are values of `tail`.
 
 use crate::Lsn;
-use homenode_platform::CachePadded;
+use crate::nodes::Nodes;
 use homenode_platform::atomic::{AtomicU64, Ordering};
 use homenode_platform::task;
+use homenode_platform::{CachePadded, Gather};
 
 /// The value of a slot that nobody inserts through.
 const FREE: Lsn = 0;
@@ -59,6 +61,8 @@ pub(crate) struct Slot {
 pub(crate) struct Slots {
     tail: CachePadded<AtomicU64>,
     slots: Box<[CachePadded<Slot>]>,
+    /// On a machine with several nodes: reservations of a node's lanes together, and the node of each slot's lane.
+    gather: Option<(Gather, Box<[usize]>)>,
 }
 
 /// An insertion between reservation and completion.
@@ -69,8 +73,10 @@ pub(crate) struct Insertion<'a> {
 }
 
 impl Slots {
-    pub(crate) fn new(slots: usize, tail: Lsn) -> Slots {
+    pub(crate) fn new(slots: usize, tail: Lsn, nodes: &Nodes) -> Slots {
         assert!(tail > FREE && slots > 0);
+        let of_slots = || (0..slots).map(|slot| nodes.of(slot)).collect();
+        let gather = Gather::for_nodes(nodes.count(), slots).map(|gather| (gather, of_slots()));
         let slot = || {
             CachePadded(Slot {
                 bound: AtomicU64::new(FREE),
@@ -81,7 +87,7 @@ impl Slots {
         };
         let slots: Box<[CachePadded<Slot>]> = (0..slots).map(|_| slot()).collect();
         homenode_platform::name_memory(slots.as_ptr(), slots.len(), "log::Slot", &[]);
-        Slots { tail: CachePadded(AtomicU64::new(tail)), slots }
+        Slots { tail: CachePadded(AtomicU64::new(tail)), slots, gather }
     }
 
     /// The end of all reservations.
@@ -105,12 +111,16 @@ impl Slots {
     /// Takes the slot of `lane` or another one, and reserves `bytes`. `None`: all are taken.
     #[inline]
     pub(crate) fn reserve(&self, lane: usize, bytes: u64) -> Option<Insertion<'_>> {
-        let slot = match self.of_lane(lane) {
-            slot if self.take(slot) => slot,
-            _ => self.take_other(lane)?,
+        let mut index = self.index(lane);
+        if !self.take(&self.slots[index]) {
+            index = self.take_other(index)?;
+        }
+        let slot = &self.slots[index];
+        // AcqRel: releases the slot's PENDING to whoever reads the new tail. (So does the one who adds for many: it has acquired theirs.)
+        let start = match &self.gather {
+            None => self.tail.fetch_add(bytes, Ordering::AcqRel),
+            Some((gather, nodes)) => gather.add(&self.tail, nodes[index], index, bytes),
         };
-        // AcqRel: releases the slot's PENDING to whoever reads the new tail.
-        let start = self.tail.fetch_add(bytes, Ordering::AcqRel);
         slot.last_end.store(start + bytes, Ordering::Relaxed);
         slot.bound.store(start, Ordering::Release);
         Some(Insertion { slot, start })
@@ -128,14 +138,9 @@ impl Slots {
     }
 
     #[cold]
-    fn take_other(&self, lane: usize) -> Option<&Slot> {
-        let first = self.index(lane);
-        let (before, after) = self.slots.split_at(first);
-        after
-            .iter()
-            .chain(before)
-            .map(|slot| &slot.0)
-            .find(|slot| slot.bound.load(Ordering::Relaxed) == FREE && self.take(slot))
+    fn take_other(&self, first: usize) -> Option<usize> {
+        let is_free = |&index: &usize| self.slots[index].bound.load(Ordering::Relaxed) == FREE;
+        (first..self.slots.len()).chain(0..first).filter(is_free).find(|&index| self.take(&self.slots[index]))
     }
 
     /// Up to where all records have been copied, at least `before`, what it was at the last look. See the module's proof.

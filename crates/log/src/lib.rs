@@ -14,18 +14,22 @@ mod flusher;
 mod insert;
 mod lock;
 mod log;
+mod nodes;
 pub mod record;
+mod relay;
 mod ring;
 mod scan;
 pub mod segment;
 mod sleeper;
 mod stats;
 mod supply;
+mod syncer;
 mod waiters;
 
 pub use error::LogError;
 pub use lock::{FolderLock, lock};
 pub use log::{Log, LogConfig, Span};
+pub use nodes::Nodes;
 pub use scan::{LogReader, Record, RecordRef, Tail, oldest_record, scan};
 pub use stats::LogStats;
 

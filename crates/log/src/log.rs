@@ -2,14 +2,16 @@
 
 use crate::flusher::Flusher;
 use crate::insert::{Insertion, Slots};
+use crate::nodes::Nodes;
 use crate::record::{self, Header, Image, Shape};
 use crate::ring::Ring;
 use crate::segment::{self, Segment, SegmentHeader};
 use crate::sleeper::Sleeper;
 use crate::stats::{FlushCounts, LogStats};
 use crate::supply::Supply;
+use crate::syncer::{self, Syncs};
 use crate::waiters::{Committers, Crowd};
-use crate::{FIRST_LSN, LogError, Lsn};
+use crate::{FIRST_LSN, LogError, Lsn, relay};
 use homenode_platform::CachePadded;
 use homenode_platform::atomic::{AtomicBool, AtomicU64, Ordering};
 use homenode_platform::fs::{self, File, OpenOptions};
@@ -35,12 +37,21 @@ pub struct LogConfig {
     pub insert_slots: usize,
     /// Whether a flush syncs. Without it a crash of the machine loses acknowledged commits.
     pub sync: bool,
+    /// On which nodes the lanes' workers live.
+    pub nodes: Nodes,
 }
 
 impl LogConfig {
-    /// The defaults for a log in `dir`: a ring of 16 MiB, segments of 64 MiB, 32 slots, synced.
+    /// The defaults for a log in `dir`: a ring of 16 MiB, segments of 64 MiB, 32 slots, synced, one node.
     pub fn new(dir: impl Into<PathBuf>) -> LogConfig {
-        LogConfig { dir: dir.into(), buffer_bytes: 16 << 20, segment_bytes: 64 << 20, insert_slots: 32, sync: true }
+        LogConfig {
+            dir: dir.into(),
+            buffer_bytes: 16 << 20,
+            segment_bytes: 64 << 20,
+            insert_slots: 32,
+            sync: true,
+            nodes: Nodes::default(),
+        }
     }
 
     fn check(&self) -> Result<(), LogError> {
@@ -86,6 +97,9 @@ pub(crate) struct Shared {
     pub(crate) supply: Supply,
     pub(crate) committers: Committers,
     pub(crate) ring_crowd: Crowd,
+    /// On a machine with several nodes.
+    pub(crate) syncs: Option<Syncs>,
+    pub(crate) relays_stop: AtomicBool,
     fatal: Mutex<Fatal>,
     pub(crate) stop: AtomicBool,
     pub(crate) progress: CachePadded<Progress>,
@@ -108,6 +122,8 @@ impl Shared {
         supply,
         committers,
         ring_crowd,
+        syncs,
+        relays_stop,
         fatal,
         stop,
         progress,
@@ -120,7 +136,8 @@ impl Shared {
     /// Whether there is a reason to flush, with everything before `written` flushed already.
     pub(crate) fn has_flush_work(&self, written: Lsn) -> bool {
         let tail = self.slots.tail();
-        self.committers.any()
+        // With a thread that syncs, committers may wait for what is written already.
+        (self.committers.any() && (self.syncs.is_none() || tail > written))
             || self.ring_crowd.any()
             || self.requested.load(Ordering::Relaxed) > written
             || tail - written > self.ring.bytes() / 2
@@ -203,13 +220,15 @@ impl Log {
             std::process::abort();
         });
         let shared = Arc::new(Shared {
-            slots: Slots::new(config.insert_slots, end),
+            slots: Slots::new(config.insert_slots, end, &config.nodes),
             ring: Ring::new(config.buffer_bytes),
             salt,
             sync: config.sync,
             supply: Supply::new(dir.clone(), salt, config.segment_bytes, on_disk, Vec::new()),
-            committers: Committers::new(config.insert_slots),
+            committers: Committers::new(config.insert_slots, &config.nodes),
             ring_crowd: Crowd::new(),
+            syncs: (config.nodes.count() > 1).then(Syncs::new),
+            relays_stop: AtomicBool::new(false),
             fatal: Mutex::new(abort),
             stop: AtomicBool::new(false),
             progress: CachePadded(Progress { written: AtomicU64::new(end), durable: AtomicU64::new(end) }),
@@ -219,7 +238,7 @@ impl Log {
             ring_waits: CachePadded(AtomicU64::new(0)),
         });
         homenode_platform::name_memory(&raw const *shared, 1, "log::Shared", Shared::FIELDS);
-        let threads = Mutex::new(spawn_threads(&shared, first));
+        let threads = Mutex::new(spawn_threads(&shared, first, &config.nodes));
         let max_payload = record::MAX_PAYLOAD.min(config.buffer_bytes / 4);
         Ok(Arc::new(Log { shared, dir, max_payload, threads }))
     }
@@ -326,14 +345,24 @@ impl Log {
     /// Parks the task until the log is durable up to `end`, which must not lie beyond the tail.
     /// Never returns otherwise: if the log fails, the task waits for the process to end.
     pub fn wait_durable(&self, end: Lsn) {
+        self.wait_for(None, end);
+    }
+
+    /// As [`wait_durable`](Log::wait_durable), for a task of the worker of `lane`: it is woken from its own node.
+    pub fn wait_durable_on(&self, lane: usize, end: Lsn) {
+        self.wait_for(Some(lane), end);
+    }
+
+    fn wait_for(&self, lane: Option<usize>, end: Lsn) {
         if self.durable() >= end {
             return;
         }
         // Nothing is further ahead of what is durable than a segment or the ring: only then the tail's line is asked.
         let plausible = end - self.durable().min(end) <= self.shared.ring.bytes();
         assert!(plausible || end <= self.tail(), "waiting for log position {end:#x}, which nobody has written");
-        self.shared.committers.enter(end, task::current());
+        let lane = self.shared.committers.enter(lane, end, task::current());
         self.shared.flusher.wake();
+        self.shared.committers.help(lane, self.durable());
         while self.durable() < end {
             task::park(WaitEvent::LogFlush);
         }
@@ -397,7 +426,7 @@ impl Log {
             records: shared.slots.records(),
             bytes: get(&counts.bytes),
             flushes: get(&counts.flushes),
-            released: get(&counts.released),
+            released: get(&counts.released) + shared.committers.relayed(),
             released_worst: get(&counts.released_worst),
             sync_ns_total: get(&counts.sync_ns_total),
             sync_ns_worst: get(&counts.sync_ns_worst),
@@ -434,6 +463,14 @@ impl Log {
             flusher.join();
         }
         self.shared.supply.stop();
+        if let Some(syncs) = &self.shared.syncs {
+            syncs.stop();
+            if let Some(syncer) = threads.next() {
+                syncer.join();
+            }
+        }
+        self.shared.relays_stop.store(true, Ordering::Release);
+        self.shared.committers.nodes().iter().for_each(|node| node.relay.wake());
         threads.for_each(JoinHandle::join);
     }
 }
@@ -444,14 +481,21 @@ impl Drop for Log {
     }
 }
 
-/// The flusher, then the supply.
-fn spawn_threads(shared: &Arc<Shared>, first: Segment) -> Vec<JoinHandle> {
+/// In the order in which they have to end: the flusher; the thread that syncs, if there is one; the others.
+fn spawn_threads(shared: &Arc<Shared>, first: Segment, nodes: &Nodes) -> Vec<JoinHandle> {
     let flusher = Flusher::new(shared.clone(), first);
+    let mut threads = vec![thread::spawn("log-flusher", move || flusher.run())];
+    if shared.syncs.is_some() {
+        let shared = shared.clone();
+        threads.push(thread::spawn("log-syncer", move || syncer::run(&shared)));
+    }
     let supplied = shared.clone();
-    vec![
-        thread::spawn("log-flusher", move || flusher.run()),
-        thread::spawn("log-supply", move || supplied.supply.run(|| supplied.flusher.wake())),
-    ]
+    threads.push(thread::spawn("log-supply", move || supplied.supply.run(|| supplied.flusher.wake())));
+    for node in 0..shared.committers.nodes().len() {
+        let (shared, cpus) = (shared.clone(), nodes.cpus[node].clone());
+        threads.push(thread::spawn(&format!("log-relay-{node}"), move || relay::run(&shared, node, &cpus)));
+    }
+    threads
 }
 
 /// Removes the segments that start after `end`, the last one first, each durably: a crash in between

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Folder, check, payload, read_all, small};
-use homenode_log::{FIRST_LSN, Log, LogConfig, LogError, Tail, oldest_record, scan};
+use homenode_log::{FIRST_LSN, Log, LogConfig, LogError, Nodes, Tail, oldest_record, scan};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -282,15 +282,54 @@ fn settings_out_of_range_are_refused() {
 
 #[test]
 fn tasks_wait_in_lanes_and_all_are_released() {
+    wait_in_lanes(Nodes::default());
+}
+
+#[test]
+fn on_several_nodes_relays_release_all() {
+    wait_in_lanes(Nodes { cpus: vec![vec![0], vec![0, 1], vec![1]], of_lanes: vec![0, 1, 2, 1] });
+}
+
+#[test]
+fn on_several_nodes_no_record_is_lost() {
     let dir = Folder::new();
-    let log = Log::create(LogConfig { sync: true, ..small(&dir) }).unwrap();
+    let nodes = Nodes { cpus: vec![vec![0], vec![1]], of_lanes: vec![0, 1] };
+    let log = Log::create(LogConfig { sync: true, nodes, ..small(&dir) }).unwrap();
+    let writers = (0..4u32).map(|writer| {
+        let log = log.clone();
+        std::thread::spawn(move || {
+            for number in 0..400 {
+                let span = log.append(writer as usize, writer as u8, &[&payload(writer, number, 700)]);
+                if number % 40 == 0 {
+                    log.wait_durable_on(writer as usize, span.end);
+                    assert!(log.durable() >= span.end);
+                }
+            }
+        })
+    });
+    writers.collect::<Vec<_>>().into_iter().for_each(|writer| writer.join().unwrap());
+    // Without anybody who waits: the end flushes.
+    log.shutdown();
+    let (records, _, tail) = read_all(&dir.0, FIRST_LSN);
+    assert_eq!((records.len(), tail), (4 * 400, Tail::Clean));
+    let mut next = [0; 4];
+    for record in &records {
+        let (writer, number) = check(&record.payload);
+        assert_eq!(number, next[writer as usize], "a lane's records are in order");
+        next[writer as usize] += 1;
+    }
+}
+
+fn wait_in_lanes(nodes: Nodes) {
+    let dir = Folder::new();
+    let log = Log::create(LogConfig { sync: true, nodes, ..small(&dir) }).unwrap();
     let threads: Vec<_> = (0..64u32)
         .map(|writer| {
             let log: Arc<Log> = log.clone();
             std::thread::spawn(move || {
                 for number in 0..20 {
                     let span = log.append(writer as usize, 0, &[&payload(writer, number, 50)]);
-                    log.wait_durable(span.end);
+                    log.wait_durable_on(writer as usize, span.end);
                 }
             })
         })

@@ -6,6 +6,7 @@
 
 pub mod bytes;
 mod fs_common;
+mod gather;
 mod global;
 mod names;
 mod padded;
@@ -30,6 +31,7 @@ pub fn address_key<T>(ptr: *const T) -> usize {
     ptr.addr()
 }
 
+pub use gather::Gather;
 pub use global::Global;
 pub use names::{Field, name_memory};
 pub use padded::CachePadded;

@@ -135,6 +135,19 @@ pub fn totals() -> Vec<WaitTotal> {
     totals
 }
 
+/// How often it is worth looking again, with pauses that double up to a few microseconds, before a task parks, on `cpus` CPUs.
+///
+/// With one, the holder cannot go on while others look. With few, some ten microseconds: a holder that is still not done has
+/// probably lost its CPU. With many, what is hot has several waiters ahead, and a task that parked comes back behind the other
+/// tasks of its worker, tens of microseconds later, with all that it holds.
+pub(crate) fn spin_turns(cpus: usize) -> u32 {
+    match cpus {
+        0 | 1 => 0,
+        2..8 => 10,
+        _ => 26,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

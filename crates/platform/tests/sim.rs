@@ -2,7 +2,7 @@
 #![cfg(homenode_lab)]
 
 use homenode_platform::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use homenode_platform::lab::sim::{Device, Hardware, Home, Link, NodeSpec, SimConfig, Source, Threading};
+use homenode_platform::lab::sim::{Device, Hardware, Home, Link, NodeSpec, SimConfig, Source, Threading, WhatIf};
 use homenode_platform::lab::{self, Config, Outcome, Report, measure};
 use homenode_platform::sync::Mutex;
 use homenode_platform::wait::WaitEvent;
@@ -58,7 +58,7 @@ fn hardware() -> Hardware {
 }
 
 fn run(seed: u64, processes: bool, f: impl FnOnce() + 'static) -> Report {
-    let sim = SimConfig { hardware: Arc::new(hardware()), processes, record: false };
+    let sim = SimConfig { hardware: Arc::new(hardware()), processes, record: false, what_if: WhatIf::default() };
     let config = Config { sim: Some(sim), steps_max: u64::MAX, ..Config::new(seed) };
     let report = lab::run(&config, move || {
         measure::start_charging();

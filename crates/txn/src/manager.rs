@@ -1,12 +1,12 @@
 //! What does a snapshot see, and who waits for whose end?
 
 use crate::{LaneStates, Slot, Slots, State, TxnId};
-use homenode_platform::CachePadded;
 use homenode_platform::atomic::{AtomicU64, Ordering};
 use homenode_platform::clock;
 use homenode_platform::sync::Mutex;
 use homenode_platform::task::{self, Task};
 use homenode_platform::wait::WaitEvent;
+use homenode_platform::{CachePadded, Gather};
 
 /// Lists of tasks that wait for a transaction's end, by a hash of its name.
 const WAIT_SHARDS: usize = 64;
@@ -45,6 +45,8 @@ pub struct Manager {
     slots: Slots,
     /// The last commit timestamp. Incremented once by each commit, read once by each snapshot.
     clock: CachePadded<AtomicU64>,
+    /// On a machine with several nodes: commits of a node's lanes together, and the node of each lane.
+    gather: Option<(Gather, Box<[usize]>)>,
     /// No snapshot older than this is taken or kept (see [`Manager::advance_horizon`]).
     pending_horizon: CachePadded<AtomicU64>,
     waiters: Box<[CachePadded<Mutex<Waiters>>]>,
@@ -59,10 +61,22 @@ impl Manager {
             lanes: (0..lanes).map(|_| LaneStates::new(first_seq)).collect(),
             slots: Slots::new(sessions),
             clock: CachePadded(AtomicU64::new(clock)),
+            gather: None,
             pending_horizon: CachePadded(AtomicU64::new(0)),
             waiters: (0..WAIT_SHARDS).map(|_| CachePadded(Mutex::new(Vec::new()))).collect(),
             table_waiters: Mutex::new(Vec::new()),
         }
+    }
+
+    /// On a machine with `nodes` nodes, where the worker of each lane lives on the node that `of_lanes` says.
+    #[must_use]
+    pub fn on_nodes(mut self, nodes: usize, of_lanes: &[usize]) -> Manager {
+        assert!(
+            of_lanes.len() >= self.lanes.len() && of_lanes.iter().all(|&node| node < nodes),
+            "each lane has a node"
+        );
+        self.gather = Gather::for_nodes(nodes, self.slots.count()).map(|gather| (gather, of_lanes.into()));
+        self
     }
 
     /// Names what is shared for the lab's report of cache lines, once the manager lies where it stays.
@@ -196,7 +210,11 @@ impl Manager {
 
     /// Commits `txn`, whose commit record ends at `lsn`, and lets those who wait for it go on. Gives its timestamp.
     pub fn commit(&self, txn: TxnId, slot: usize, lsn: u64) -> u64 {
-        let timestamp = self.clock.0.fetch_add(1, Ordering::SeqCst) + 1;
+        let before = match &self.gather {
+            None => self.clock.0.fetch_add(1, Ordering::SeqCst),
+            Some((gather, nodes)) => gather.add(&self.clock.0, nodes[txn.lane()], slot, 1),
+        };
+        let timestamp = before + 1;
         #[cfg(homenode_lab)]
         if crate::planted::is_on(&crate::planted::ANNOUNCE_LATE) {
             task::yield_now();

@@ -212,6 +212,11 @@ impl Slots {
         Slots { slots, free: Mutex::new((0..count).rev().collect()), high: CachePadded(AtomicU64::new(0)) }
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Takes a free slot; None when all are taken.
     pub fn take(&self) -> Option<usize> {
         let index = self.free.lock().pop()?;

@@ -1,8 +1,13 @@
 //! Do transfers between accounts keep their sum: under any schedule, and after a crash at any change of the disk?
+//!
+//! Balances are indexed, so that each transfer moves entries within an index's leaf. Every other life of the database is on a machine
+//! with two nodes, where the log has a thread that syncs, relays, and gathered reservations.
 
-use super::threads;
+use super::{threads, two_nodes};
 use crate::scenario::Scenario;
-use homenode_engine::{ColumnSpec, Database, Isolation, KeyRange, Options, Session, Table, TableSpec, planted};
+use homenode_engine::{
+    ColumnSpec, Database, IndexSpec, Isolation, KeyRange, Options, Session, Table, TableSpec, planted,
+};
 use homenode_platform::lab::{Config, Scheduler, choose};
 use homenode_platform::sync::Mutex;
 use homenode_types::{ColumnType, Result, SqlState, Type, Value, key};
@@ -112,8 +117,9 @@ fn open() -> Database {
         lanes: 2,
         sessions_max: 16,
         huge_pages: false,
-        log_buffer_bytes: 256 << 10,
+        log_buffer_bytes: 1 << 20,
         log_segment_bytes: 1 << 20,
+        topology: (choose(2) == 0).then(two_nodes),
         ..Options::default()
     };
     Database::open_with(FOLDER, options).expect("the folder is sound")
@@ -148,6 +154,11 @@ fn prepared() -> Database {
         session.insert(&accounts, &[Value::Int8(id), Value::Int8(BALANCE)]).expect("the key is free");
     }
     session.commit().expect("nothing conflicts");
+    session.begin(Isolation::ReadCommitted, false).expect("no transaction is open");
+    let accounts = table(&mut session, "accounts");
+    let by_value = IndexSpec { name: None, columns: vec![1], unique: false, constraint: false };
+    session.create_index(&accounts, by_value).expect("the table is there");
+    session.commit().expect("nothing conflicts");
     db
 }
 
@@ -171,6 +182,18 @@ fn rows(session: &mut Session, name: &str) -> Vec<(i64, i64)> {
         table.layout.decode(row, &mut values);
         let [Value::Int8(id), Value::Int8(value)] = values[..] else { panic!("two numbers") };
         found.push((id, value));
+    }
+    for index in &table.indexes {
+        let mut by_index = Vec::new();
+        let mut scan = session.index_scan(&table, index, &KeyRange::all(), false).expect("the index is there");
+        while let Some((_, row)) = scan.next(session).expect("no fault is asked for") {
+            let mut values = Vec::new();
+            table.layout.decode(row, &mut values);
+            let [Value::Int8(id), Value::Int8(value)] = values[..] else { panic!("two numbers") };
+            by_index.push((id, value));
+        }
+        by_index.sort_unstable();
+        assert_eq!(by_index, found, "the index tells what the table tells");
     }
     session.commit().expect("it only read");
     found

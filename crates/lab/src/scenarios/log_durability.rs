@@ -2,7 +2,7 @@
 
 use super::threads;
 use crate::scenario::Scenario;
-use homenode_log::{FIRST_LSN, Log, LogConfig, Lsn, scan};
+use homenode_log::{FIRST_LSN, Log, LogConfig, Lsn, Nodes, scan};
 use homenode_platform::lab::{self, Config};
 use homenode_platform::sync::Mutex;
 use std::path::Path;
@@ -52,7 +52,12 @@ pub const SCENARIO: Scenario = Scenario {
 };
 
 fn config() -> LogConfig {
-    LogConfig { buffer_bytes: 64 << 10, segment_bytes: 64 << 10, insert_slots: 4, ..LogConfig::new(FOLDER) }
+    // Every other life on a machine with two nodes: with a thread that syncs, relays, and gathered reservations.
+    let nodes = match lab::choose(2) {
+        0 => Nodes::default(),
+        _ => Nodes { cpus: vec![vec![0], vec![1]], of_lanes: vec![0, 1] },
+    };
+    LogConfig { buffer_bytes: 64 << 10, segment_bytes: 64 << 10, insert_slots: 4, nodes, ..LogConfig::new(FOLDER) }
 }
 
 fn open() -> Arc<Log> {
@@ -72,7 +77,7 @@ fn append(log: &Log, writer: usize, promised: &Promised, planted: bool) {
         let span = log.append(writer, KIND, &[&payload]);
         if lab::choose(3) > 0 {
             if !planted {
-                log.wait_durable(span.end);
+                if lab::choose(2) == 0 { log.wait_durable(span.end) } else { log.wait_durable_on(writer, span.end) }
             }
             promised.lock().push((span.end, payload));
         }

@@ -30,6 +30,12 @@ pub const ALL: &[&Scenario] = &[
     &engine_transfers::CRASHES,
 ];
 
+/// A machine with two nodes of one CPU each.
+fn two_nodes() -> homenode_topology::Topology {
+    let machine = crate::machine::find("xeon-6442y-2s").expect("it is shipped");
+    crate::machine::topology(&machine.hardware.restricted(2, 1))
+}
+
 /// Runs `f(0)` to `f(count - 1)` in virtual threads and waits for all.
 fn threads(count: usize, f: impl Fn(usize) + Send + Sync + 'static) {
     let f = std::sync::Arc::new(f);

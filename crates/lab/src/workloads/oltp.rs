@@ -33,7 +33,8 @@ const WRITE: Workload = Workload {
     name: "update-index",
     about: "one row's indexed column by key (sysbench oltp_update_index); --policy zipfian; counts transactions",
     designs: &["homenode", "one-mutex"],
-    sessions_per_core: 8,
+    // About a thousand on 96 cores: enough that a core has work while commits wait for their flush.
+    sessions_per_core: 10,
     processes: true,
     smaller_caches: 16,
     for_ns: 6_000_000,

@@ -38,7 +38,27 @@ pub fn open_with(site: &Site, node: Option<usize>, change: impl FnOnce(&mut Opti
     };
     change(&mut options);
     let folder = format!("/database-{}", node.unwrap_or(0));
-    Database::open_with(folder, options).expect("the simulated disk is empty and sound")
+    let db = Database::open_with(folder, options).expect("the simulated disk is empty and sound");
+    if node.is_none() {
+        let watched = db.clone();
+        *site.watch.lock().expect("nobody failed") = Some(Box::new(move || log_counters(&watched)));
+    }
+    db
+}
+
+/// What the log counts, for the run's figures.
+fn log_counters(db: &Database) -> Vec<(String, f64)> {
+    let log = db.log_stats();
+    let counters = [
+        ("log_records", log.records),
+        ("log_bytes", log.bytes),
+        ("log_flushes", log.flushes),
+        ("log_commits_released", log.released),
+        ("log_flush_us", log.flush_ns_total / 1000),
+        ("log_sync_us", log.sync_ns_total / 1000),
+        ("log_ring_waits", log.ring_waits),
+    ];
+    counters.map(|(name, value)| (name.to_owned(), value as f64)).to_vec()
 }
 
 /// A file for the log of a design that isn't the engine's.

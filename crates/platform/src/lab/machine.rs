@@ -250,7 +250,7 @@ impl Machine {
             yielder: ptr::null(),
         });
         // The first thread only sets up and measures: like the engine's own threads it goes first when it wakes.
-        if with_sim(|sim| sim.add_thread(core, core.is_none() || number == 0)).is_none() {
+        if with_sim(|sim| sim.add_thread(name, core, core.is_none() || number == 0)).is_none() {
             self.schedule.borrow_mut().add_thread();
             self.ready.borrow_mut().push(number);
         }

@@ -63,9 +63,9 @@ pub fn spin_hint(attempt: u32) {
     machine::spin(attempt);
 }
 
-/// Whether the simulated machine claims more than one CPU.
-pub fn many_cpus() -> bool {
-    machine::cpus() > 1
+/// How often it is worth looking again, with [`spin_hint`] between, before parking.
+pub fn spin_turns() -> u32 {
+    crate::wait::spin_turns(machine::cpus())
 }
 
 /// A point of its own, for code that wants to be interrupted where it touches nothing shared.

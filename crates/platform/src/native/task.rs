@@ -138,7 +138,7 @@ pub fn yield_now() {
 /// for may need it.
 #[inline]
 pub fn spin_hint(attempt: u32) {
-    if attempt >= 12 || !many_cpus() {
+    if attempt >= 12 || spin_turns() == 0 {
         std::thread::yield_now();
         return;
     }
@@ -147,17 +147,17 @@ pub fn spin_hint(attempt: u32) {
     }
 }
 
-/// Whether spinning can help: another CPU might run whoever is waited for.
+/// How often it is worth looking again, with [`spin_hint`] between, before parking.
 #[inline]
-pub fn many_cpus() -> bool {
-    // 0 unknown, 1 no, 2 yes. Relaxed: every thread would compute the same answer.
-    static MANY: AtomicU16 = AtomicU16::new(0);
-    match MANY.load(Ordering::Relaxed) {
+pub fn spin_turns() -> u32 {
+    // The number plus one; 0: unknown. Relaxed: every thread would compute the same answer.
+    static TURNS: AtomicU16 = AtomicU16::new(0);
+    match TURNS.load(Ordering::Relaxed) {
         0 => {
-            let many = super::thread::available_cpus() > 1;
-            MANY.store(1 + many as u16, Ordering::Relaxed);
-            many
+            let turns = crate::wait::spin_turns(super::thread::available_cpus());
+            TURNS.store(1 + turns as u16, Ordering::Relaxed);
+            turns
         }
-        known => known == 2,
+        known => u32::from(known) - 1,
     }
 }

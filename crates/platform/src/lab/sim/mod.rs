@@ -14,12 +14,14 @@ mod order;
 mod pages;
 mod record;
 mod threads;
+mod what_if;
 
 pub use cost::Kind;
 pub use hardware::{Device, Hardware, Link, NodeSpec, Threading};
 pub use pages::Home;
 pub use record::{Counters, LineRecord, Named, PlaceRecord, Source};
 pub(super) use threads::Next;
+pub use what_if::WhatIf;
 
 use super::random::Random;
 use cache::Tags;
@@ -31,6 +33,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::panic::Location;
 use std::sync::Arc;
 use threads::{SimThread, Timer};
+use what_if::{Changes, Instead};
 
 /// Accesses that only touch the core's own cache may be that far ahead of the others: one turn of the machine's loop then
 /// serves many of them.
@@ -106,6 +109,8 @@ pub struct SimConfig {
     pub processes: bool,
     /// Keep what the line report needs.
     pub record: bool,
+    /// What shall cost nothing or lie elsewhere.
+    pub what_if: WhatIf,
 }
 
 /// The machine's state.
@@ -143,6 +148,11 @@ pub(super) struct Sim {
     pub hash: u64,
     recorder: Option<Recorder>,
     names: Vec<Named>,
+    changes: Changes,
+    /// Whether structures have other costs than their own.
+    changed: bool,
+    /// The running thread costs nothing.
+    free: bool,
     device_free: Vec<u64>,
 }
 
@@ -201,6 +211,9 @@ impl Sim {
             hash: 0xCBF2_9CE4_8422_2325,
             recorder: config.record.then(Recorder::default),
             names: Vec::new(),
+            changed: config.what_if != WhatIf::default(),
+            changes: Changes::new(&config.what_if),
+            free: false,
             hardware,
         }
     }
@@ -212,6 +225,13 @@ impl Sim {
     /// Charges one access to the running core.
     #[inline]
     pub fn access(&mut self, address: usize, kind: Kind, place: &'static Location<'static>) -> Turn {
+        if self.changed {
+            match self.instead(address) {
+                Instead::Same => {}
+                Instead::Free => return Turn::Done,
+                Instead::At(other) => return self.access_line(other, other >> LINE_SHIFT, kind, place),
+            }
+        }
         let line = address >> LINE_SHIFT;
         if line == self.last_line && (kind == Kind::Load || self.last_owned) && self.recorder.is_none() {
             self.counters.by_source[Source::Own as usize] += 1;
@@ -219,6 +239,14 @@ impl Sim {
             return self.after_hit();
         }
         self.access_line(address, line, kind, place)
+    }
+
+    #[cold]
+    fn instead(&mut self, address: usize) -> Instead {
+        if self.free {
+            return Instead::Free;
+        }
+        if self.changes.concern_memory() { self.changes.of(address, &self.names) } else { Instead::Same }
     }
 
     #[inline]
@@ -307,12 +335,18 @@ impl Sim {
 
     /// A full fence: the core's stores are visible when it ends.
     pub fn fence(&mut self) -> Turn {
+        if self.free {
+            return Turn::Done;
+        }
         self.now = self.now.max(self.cores[self.running].stores_done) + self.costs.fence;
         self.after_hit()
     }
 
     /// Work that touches nothing shared, varied by up to a tenth either way.
     pub fn work(&mut self, ns: u64) -> Turn {
+        if self.free {
+            return Turn::Done;
+        }
         let base = ns * 1000;
         self.now += base - base / 10 + self.random.below((base / 5).max(1));
         self.after_hit()
@@ -367,6 +401,7 @@ impl Sim {
     pub fn name(&mut self, named: Named) {
         self.names.retain(|other| other.start + other.bytes <= named.start || named.start + named.bytes <= other.start);
         self.names.push(named);
+        self.changes.forget();
     }
 
     pub fn describe(&self, address: usize) -> Option<String> {

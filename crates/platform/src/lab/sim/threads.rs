@@ -9,6 +9,8 @@ pub(super) struct SimThread {
     core: usize,
     /// A thread of the engine's own, not a session: its own kernel thread, and it goes first when woken.
     background: bool,
+    /// Costs nothing.
+    free: bool,
     state: State,
     permit: bool,
     timed_out: bool,
@@ -59,13 +61,14 @@ const YIELD_NS: f64 = 300.0;
 
 impl Sim {
     /// A new thread: on `core`, or on the one with the fewest.
-    pub fn add_thread(&mut self, core: Option<usize>, background: bool) {
+    pub fn add_thread(&mut self, name: &str, core: Option<usize>, background: bool) {
         let fewest = || (0..self.cores.len()).min_by_key(|&core| self.cores[core].threads).unwrap_or(0);
         let core = core.unwrap_or_else(fewest);
         let thread = self.threads.len();
         self.threads.push(SimThread {
             core,
             background,
+            free: self.changes.is_free_thread(name),
             state: State::Ready,
             permit: false,
             timed_out: false,
@@ -117,6 +120,7 @@ impl Sim {
                 core.slice_end = time + ps(self.hardware.threading.slice_ns);
             }
             let thread = core.thread.expect("just set");
+            self.free = self.threads[thread].free;
             self.trace(time ^ (thread as u64) << 40);
             return Next::Run(thread);
         }
@@ -131,7 +135,9 @@ impl Sim {
         let waiting = core.ready.front().is_some_and(|&(_, at)| at <= now);
         let preempted = now >= core.preempt_at;
         let ended = self.processes && now >= core.slice_end;
-        if waiting && (preempted || ended) {
+        if waiting && preempted && !self.processes {
+            self.step_aside();
+        } else if waiting && (preempted || ended) {
             self.rotate();
         } else {
             self.order.set(me, now);
@@ -149,6 +155,17 @@ impl Sim {
             self.cores[self.running].clock = now;
             self.rotate();
         }
+    }
+
+    /// The kernel runs a background thread in the worker's place; the worker goes on with the same task afterwards.
+    fn step_aside(&mut self) {
+        let core = &mut self.cores[self.running];
+        let thread = core.thread.take().expect("a thread runs");
+        core.preempt_at = NEVER;
+        let threads = &self.threads;
+        let first = core.ready.iter().position(|&(other, _)| !threads[other].background).unwrap_or(core.ready.len());
+        core.ready.insert(first, (thread, self.now));
+        self.schedule_core(self.running, Some(thread));
     }
 
     fn rotate(&mut self) {
@@ -279,7 +296,7 @@ impl Sim {
             (false, true, _) => (ps(threading.waker_ns), ps(threading.wake_ns)),
             (_, _, true) => (ps(threading.waker_ns), 0),
         };
-        if self.charging {
+        if self.charging && !self.free {
             self.now += cost;
         }
         self.enqueue(thread, self.now + delay);
