@@ -43,7 +43,7 @@ pub use error::STALE_DEFINITION;
 pub use homenode_memory::size;
 pub use info::{Activity, CancelReason, SessionInfo, SessionShared};
 pub use placement::WorkerInfo;
-pub use read::{IndexScan, KeyRange, ParallelScan, Piece, Reader, Scan};
+pub use read::{EachRow, IndexScan, KeyRange, ParallelScan, Piece, Reader, Scan};
 pub use sequence::SequenceState;
 pub use session::{Isolation, Savepoint, Session};
 pub use session_memory::{Charge, MemoryContext, MemoryUse, SessionMemory};

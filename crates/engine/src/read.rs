@@ -575,13 +575,30 @@ enum Reached {
     RangeEnd,
 }
 
+/// What is done with each row of a scan. A trait of its own, so that an implementation for an inner loop can insist on being inlined,
+/// which closures cannot.
+pub trait EachRow {
+    /// Takes one row's bytes.
+    ///
+    /// # Errors
+    /// Whatever ends the scan.
+    fn row(&mut self, row: &[u8]) -> Result<()>;
+}
+
+impl<F: FnMut(&[u8]) -> Result<()>> EachRow for F {
+    #[inline(always)]
+    fn row(&mut self, row: &[u8]) -> Result<()> {
+        self(row)
+    }
+}
+
 impl Reader {
     /// Calls `each` with every visible row of the piece, in no particular order. It sees most rows in their page, under the page's shared
     /// latch: it must not wait for anything.
     ///
     /// # Errors
     /// Those of reading pages and of `each`; 57014.
-    pub fn scan(&mut self, piece: &Piece, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    pub fn scan(&mut self, piece: &Piece, mut each: impl EachRow) -> Result<()> {
         let tree = self.tree.clone();
         let mut next = Vec::new();
         let mut key = Vec::new();
@@ -617,7 +634,7 @@ impl Reader {
                         let whole = overflow::joined(self.values.as_deref(), &self.layout, &row)?;
                         row = whole.ok_or_else(|| Error::internal("a long value that a snapshot needs is gone"))?;
                     }
-                    each(&row)?;
+                    each.row(&row)?;
                 }
                 if !more || reached == Reached::RangeEnd {
                     break;
@@ -637,7 +654,7 @@ impl Reader {
         range: &KeyRange,
         key: &mut Vec<u8>,
         unsettled: &mut Vec<(Header, Vec<u8>)>,
-        each: &mut impl FnMut(&[u8]) -> Result<()>,
+        each: &mut impl EachRow,
     ) -> Result<Reached> {
         let inside = match &range.upper {
             Bound::Unbounded => true,
@@ -668,7 +685,7 @@ impl Reader {
             if may_be_split && is_split(row) {
                 unsettled.push((header, row.to_vec()));
             } else {
-                each(row)?;
+                each.row(row)?;
             }
         }
         Ok(Reached::LeafEnd)

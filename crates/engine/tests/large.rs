@@ -68,7 +68,7 @@ fn in_parallel(session: &mut Session, table: &Arc<Table>) -> Vec<(i32, i32, Stri
     let table = table.clone();
     let parts = parallel.run(move |piece, reader| {
         let mut rows = Vec::new();
-        reader.scan(piece, |row| {
+        reader.scan(piece, |row: &[u8]| {
             rows.push(decode(&table, row));
             Ok(())
         })?;

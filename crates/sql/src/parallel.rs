@@ -8,7 +8,7 @@ use crate::exec::{Group, HashTable, RawRow, all_hold, context};
 use crate::expr::Env;
 use crate::plan::{AggregatePlan, Plan, ScanPlan};
 use crate::tally::Tally;
-use homenode_engine::{Piece, Reader};
+use homenode_engine::{EachRow, Piece, Reader};
 use homenode_types::{Result, Value};
 use std::sync::Arc;
 
@@ -39,19 +39,15 @@ pub(crate) fn aggregate(
             let mut env = Env::new(&mut host);
             let part = match &tallies {
                 Some(tallies) => {
-                    let mut tallies = tallies.clone();
-                    reader.scan(piece, |row| {
-                        if scan.filter.is_empty() || matches(&scan, row, &params, &mut env)? {
-                            tallies.iter_mut().for_each(|tally| tally.add_row(&scan.table.layout, row));
-                        }
-                        Ok(())
-                    })?;
+                    let mut adding = Adding { tallies: tallies.clone(), scan: &scan, params: &params, env: &mut env };
+                    reader.scan(piece, &mut adding)?;
+                    let Adding { tallies, .. } = adding;
                     Part::Tallies(tallies)
                 }
                 None => {
                     let mut groups = HashTable::default();
                     let mut arguments = Vec::new();
-                    reader.scan(piece, |row| {
+                    reader.scan(piece, |row: &[u8]| {
                         add_row(&plan, &scan, row, &params, &mut env, &mut groups, &mut arguments)
                     })?;
                     Part::Groups(groups)
@@ -71,6 +67,24 @@ pub(crate) fn aggregate(
         }
     }
     merge(plan, parts.into_iter().map(|((part, _), _)| part)).map(Some)
+}
+
+/// Adds up rows.
+struct Adding<'a, 'e> {
+    tallies: Vec<Tally>,
+    scan: &'a ScanPlan,
+    params: &'a [Value],
+    env: &'a mut Env<'e>,
+}
+
+impl EachRow for &mut Adding<'_, '_> {
+    #[inline(always)]
+    fn row(&mut self, row: &[u8]) -> Result<()> {
+        if self.scan.filter.is_empty() || matches(self.scan, row, self.params, self.env)? {
+            self.tallies.iter_mut().for_each(|tally| tally.add_row(&self.scan.table.layout, row));
+        }
+        Ok(())
+    }
 }
 
 fn matches(scan: &ScanPlan, row: &[u8], params: &[Value], env: &mut Env<'_>) -> Result<bool> {
