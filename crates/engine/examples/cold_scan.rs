@@ -94,7 +94,7 @@ fn scan(folder: &Path, name: &str, read_ahead: bool, parallel: bool) -> Result<(
     if parallel {
         let parts = session.parallel(&table)?.run(|piece, reader| {
             let mut rows = 0u64;
-            reader.scan(piece, |_| {
+            reader.scan(piece, |_: &[u8]| {
                 rows += 1;
                 Ok(())
             })?;
