@@ -134,6 +134,17 @@ impl Load {
 const FRAMES: &str = "select sum(frames)::bigint * 16384 from homenode.pool";
 
 #[test]
+fn every_worker_and_session_is_on_some_node() {
+    let server = Server::start();
+    let mut client = server.client();
+    let counted = "select sum(workers), sum(sessions) from homenode.nodes";
+    let row = client.query_one(counted, &[]).unwrap();
+    let workers = one::<i64>(&mut client, "select count(*) from homenode.sessions s where s.worker >= 0").max(1);
+    assert!(row.get::<_, i64>(0) >= workers, "{row:?}");
+    assert_eq!(row.get::<_, i64>(1), 1, "{row:?}");
+}
+
+#[test]
 fn the_pool_gets_another_size_under_load() {
     let server = Server::with(settings("16MiB", &["--log-level", "warn", "--prefault", "on"]));
     let mut client = server.client();

@@ -101,7 +101,12 @@ impl Pool {
         if !self.ahead.is_on {
             return 0;
         }
-        let frames: usize = self.partitions.iter().map(|partition| partition.frames().len()).sum();
+        let frames: usize = self
+            .partitions
+            .iter()
+            .filter(|partition| !partition.is_far())
+            .map(|partition| partition.active_frames())
+            .sum();
         WINDOW_PAGES.min(frames / POOL_SHARE)
     }
 

@@ -81,7 +81,10 @@ impl EachRow for &mut Adding<'_, '_> {
     #[inline(always)]
     fn row(&mut self, row: &[u8]) -> Result<()> {
         if self.scan.filter.is_empty() || matches(self.scan, row, self.params, self.env)? {
-            self.tallies.iter_mut().for_each(|tally| tally.add_row(&self.scan.table.layout, row));
+            // A loop: what `for_each` calls is not inlined here, and that costs a quarter of the scan.
+            for tally in &mut self.tallies {
+                tally.add_row(&self.scan.table.layout, row);
+            }
         }
         Ok(())
     }

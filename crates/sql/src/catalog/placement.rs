@@ -384,13 +384,17 @@ fn shared_memory(context: &mut Context) -> Result<Rows> {
 fn nodes(context: &mut Context) -> Result<Rows> {
     let workers = context.db.workers();
     let sessions = context.db.sessions();
-    let on = |lane: usize| workers.get(lane).and_then(|worker| worker.node);
+    // A worker that is bound to no node counts where it ran last.
+    let place =
+        |worker: &WorkerInfo| worker.node.or_else(|| Some(context.db.topology().cpu(whereabouts(worker).0?)?.node));
+    let places: Vec<Option<usize>> = workers.iter().map(place).collect();
+    let on = |lane: usize| places.get(lane).copied().flatten();
     let row = |node: &homenode_topology::Node| {
         let counters = NodeCounters::read(node.id);
         let mut row = vec![
             int4(node.id),
             text(format_list(&node.cpus)),
-            int4(workers.iter().filter(|worker| worker.node == Some(node.id)).count()),
+            int4(places.iter().filter(|place| **place == Some(node.id)).count()),
             int4(sessions.iter().filter(|session| on(session.lane) == Some(node.id)).count()),
             optional(node.memory_bytes),
         ];
