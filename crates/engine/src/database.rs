@@ -5,7 +5,7 @@ use crate::crew::Crew;
 use crate::error::{Result, Storage};
 use crate::housekeeping;
 use crate::info::Sessions;
-use crate::overflow::Overflow;
+use crate::overflow::{Overflow, overflow_tree};
 use crate::placement::WorkerPlace;
 use crate::record;
 use crate::recovery;
@@ -210,7 +210,7 @@ impl Inner {
             indexes: indexes.collect(),
             tree: tree(definition.oid, definition.root),
             values: (definition.overflow != 0).then(|| {
-                let tree = tree(definition.oid, definition.overflow);
+                let tree = tree(overflow_tree(definition.oid), definition.overflow);
                 Arc::new(Overflow::new(tree, self.lanes.len()))
             }),
             version: lock.version(),

@@ -7,7 +7,7 @@
 use crate::catalog::*;
 use crate::database::Inner;
 use crate::error::{Error, Result, SqlState, Storage};
-use crate::overflow;
+use crate::overflow::{self, overflow_tree};
 use crate::read::KeyRange;
 use crate::sequence::{self, SequenceState};
 use crate::session::Session;
@@ -466,7 +466,7 @@ impl Session {
     /// Gives a table whose rows may need one a tree for their long values.
     fn give_overflow_tree(&mut self, table: &mut TableDefinition) -> Result<()> {
         if table.overflow == 0 && overflow::is_wanted(&table.layout()) {
-            table.overflow = self.new_tree(table.oid)?;
+            table.overflow = self.new_tree(overflow_tree(table.oid))?;
         }
         Ok(())
     }
@@ -613,7 +613,7 @@ impl Session {
             self.drop_tree(index.root, index.oid)?;
         }
         self.drop_tree(table.root, table.oid)?;
-        self.drop_tree(table.overflow, table.oid)?;
+        self.drop_tree(table.overflow, overflow_tree(table.oid))?;
         self.remove_object(table.oid)?;
         for oid in table.columns.iter().filter_map(|column| column.sequence) {
             self.remove_sequence(oid)?;
@@ -631,7 +631,7 @@ impl Session {
             let mut definition = table.definition.clone();
             self.drop_tree(definition.root, definition.oid)?;
             definition.root = self.new_tree(definition.oid)?;
-            self.drop_tree(definition.overflow, definition.oid)?;
+            self.drop_tree(definition.overflow, overflow_tree(definition.oid))?;
             definition.overflow = 0;
             self.give_overflow_tree(&mut definition)?;
             for index in &mut definition.indexes {

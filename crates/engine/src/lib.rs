@@ -42,6 +42,7 @@ pub use ddl::{CheckSpec, ColumnSpec, IndexSpec, SequenceSpec, TableSpec, quote_n
 pub use error::STALE_DEFINITION;
 pub use homenode_memory::size;
 pub use info::{Activity, CancelReason, SessionInfo, SessionShared};
+pub use overflow::table_of_overflow;
 pub use placement::WorkerInfo;
 pub use read::{EachRow, IndexScan, KeyRange, ParallelScan, Piece, Reader, Scan};
 pub use sequence::SequenceState;

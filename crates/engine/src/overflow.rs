@@ -29,6 +29,19 @@ const PIECE_BYTES: usize = 4000;
 /// A split row has at most this many bytes in its leaf: it fits under the longest key.
 const SPLIT_BYTES: usize = MAX_ENTRY_BYTES - MAX_KEY_BYTES - 64;
 
+/// Marks the number of an overflow tree, so that its pages are not taken for its table's. Object numbers stay below.
+const OVERFLOW_BIT: u32 = 1 << 31;
+
+/// Number of the overflow tree of table `oid`.
+pub fn overflow_tree(oid: u32) -> u32 {
+    oid | OVERFLOW_BIT
+}
+
+/// The table whose overflow tree has the number `tree_id`, if it is one.
+pub fn table_of_overflow(tree_id: u32) -> Option<u32> {
+    (tree_id & OVERFLOW_BIT != 0).then_some(tree_id & !OVERFLOW_BIT)
+}
+
 /// Whether tables with such rows get an overflow tree.
 pub(crate) fn is_wanted(layout: &RowLayout) -> bool {
     layout.may_exceed(SPLIT_BYTES)

@@ -216,7 +216,7 @@ fn by_node(client: &mut Client, query: &str) -> BTreeMap<i32, i64> {
 
 fn pages_of(client: &mut Client, table: &str) -> BTreeMap<i32, i64> {
     let query = "select node, sum(pages)::bigint from homenode.buffers_by_table where table_name";
-    by_node(client, &format!("{query} = '{table}' group by node order by node"))
+    by_node(client, &format!("{query} = '{table}' and kind in ('leaf', 'inner') group by node order by node"))
 }
 
 /// Panics unless the nodes have the same number of pages, up to 6 per cent of their mean.

@@ -274,8 +274,11 @@ impl Owners {
         if page.page_type == PAGE_TYPE_UNDO {
             return (Value::Null, Value::Null, "undo");
         }
-        let (table, index) = self.named.get(&page.tree_id).cloned().unwrap_or((Value::Null, Value::Null));
+        let values_of = homenode_engine::table_of_overflow(page.tree_id);
+        let named = self.named.get(&values_of.unwrap_or(page.tree_id)).cloned();
+        let (table, index) = named.unwrap_or((Value::Null, Value::Null));
         let kind = match (page.tree_id < FIRST_TREE, page.level) {
+            _ if values_of.is_some() => "long values",
             (true, _) => "catalog",
             (false, 0) => "leaf",
             (false, _) => "inner",
