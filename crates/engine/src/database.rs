@@ -57,13 +57,16 @@ pub struct Options {
     pub read_ahead: bool,
     /// Log bytes after which a checkpoint begins.
     pub checkpoint_log_bytes: u64,
-    /// Bytes of the log's buffer in memory.
+    /// Bytes of the log's buffer in memory; less than 1 MiB counts as 1 MiB.
     pub log_buffer_bytes: usize,
     /// Bytes of a log segment.
     pub log_segment_bytes: u64,
     /// The machine to place memory on; `None` looks at the one that it runs on.
     pub topology: Option<Topology>,
 }
+
+/// A record takes at most a quarter of the log's buffer, and the pool logs images of four pages in one.
+const LOG_BUFFER_BYTES_MIN: usize = 1 << 20;
 
 impl Default for Options {
     fn default() -> Options {
@@ -309,7 +312,7 @@ impl Database {
         let planned = if options.numa { topology.clone() } else { Arc::new(topology.as_one_node()) };
         let nodes = lane_nodes(&planned, options.lanes);
         let log_config = LogConfig {
-            buffer_bytes: options.log_buffer_bytes,
+            buffer_bytes: options.log_buffer_bytes.max(LOG_BUFFER_BYTES_MIN),
             segment_bytes: options.log_segment_bytes,
             insert_slots: (options.lanes * 2).max(8),
             sync: options.sync,
