@@ -83,7 +83,7 @@ fn log_error(error: LogError) -> Error {
     let code = match &error {
         LogError::Full { .. } => SqlState::DISK_FULL,
         LogError::InUse { .. } => SqlState::OBJECT_IN_USE,
-        LogError::NewerFormat { .. } => SqlState::FEATURE_NOT_SUPPORTED,
+        LogError::OtherFormat { .. } => SqlState::FEATURE_NOT_SUPPORTED,
         LogError::Damaged { .. } | LogError::Missing { .. } | LogError::TooShort { .. } | LogError::NotOurs { .. } => {
             SqlState::DATA_CORRUPTED
         }

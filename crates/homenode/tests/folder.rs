@@ -205,25 +205,28 @@ fn a_folder_that_cannot_be_made() {
 }
 
 #[test]
-fn a_newer_version() {
+fn another_version() {
     if common::is_postgres() {
         return;
     }
     let folder = make(false);
-    let (_target, data) = copy(&folder);
-    // The format version is at offset 8 of each half (crates/log/src/control.rs).
-    let control = data.join("control");
-    let mut bytes = fs::read(&control).unwrap();
-    let half = bytes.len() / 2;
-    for start in [0, half] {
-        bytes[start + 8..start + 12].copy_from_slice(&7u32.to_le_bytes());
-    }
-    fs::write(&control, bytes).unwrap();
-    match outcome(&data) {
-        Outcome::Refused(refusal) => {
-            assert!(refusal.output.contains("version") && refusal.output.contains('7'), "{}", refusal.output);
+    for version in [1u32, 7] {
+        let (_target, data) = copy(&folder);
+        // The format version is at offset 8 of each half (crates/log/src/control.rs).
+        let control = data.join("control");
+        let mut bytes = fs::read(&control).unwrap();
+        let half = bytes.len() / 2;
+        for start in [0, half] {
+            bytes[start + 8..start + 12].copy_from_slice(&version.to_le_bytes());
         }
-        other => panic!("{other:?}"),
+        fs::write(&control, bytes).unwrap();
+        match outcome(&data) {
+            Outcome::Refused(refusal) => {
+                let named = format!("has format version {version};");
+                assert!(refusal.output.contains(&named), "{}", refusal.output);
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }
 

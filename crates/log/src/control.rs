@@ -24,8 +24,8 @@ use homenode_platform::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The version written; newer ones are refused.
-pub const FORMAT_VERSION: u32 = 1;
+/// The version of the data folder; others are refused by name. 2: tables have an overflow tree and CHECK constraints in the catalog.
+pub const FORMAT_VERSION: u32 = 2;
 
 const MAGIC: &[u8; 8] = b"HNCNTROL";
 const FIXED_BYTES: usize = 52;
@@ -86,8 +86,7 @@ impl Control {
         let version = word(8)?;
         let checkpoint = copy.get(FIXED_BYTES..)?.get(..word(48)? as usize)?;
         let covered = &copy[16..FIXED_BYTES + checkpoint.len()];
-        if !copy.starts_with(MAGIC) || !(1..=FORMAT_VERSION).contains(&version) || crc32c::crc32c(covered) != word(12)?
-        {
+        if !copy.starts_with(MAGIC) || version != FORMAT_VERSION || crc32c::crc32c(covered) != word(12)? {
             return None;
         }
         Some(Control {
@@ -108,7 +107,7 @@ fn path_of(dir: &Path) -> PathBuf {
 /// Reads the control file of a data folder; `None` if there is none.
 ///
 /// # Errors
-/// [`LogError::NewerFormat`], [`LogError::NotOurs`], [`LogError::Damaged`] (no copy is valid),
+/// [`LogError::OtherFormat`], [`LogError::NotOurs`], [`LogError::Damaged`] (no copy is valid),
 /// [`LogError::Io`].
 pub fn read(dir: &Path) -> Result<Option<Control>, LogError> {
     let path = path_of(dir);
@@ -128,11 +127,11 @@ fn decode_file(path: &Path, bytes: &[u8]) -> Result<Control, LogError> {
     let ours = |copy: &[u8]| copy.starts_with(MAGIC);
     let version = |copy: &[u8]| {
         let word = copy.get(8..12)?.first_chunk()?;
-        Some(u32::from_le_bytes(*word)).filter(|&version| ours(copy) && version > FORMAT_VERSION)
+        Some(u32::from_le_bytes(*word)).filter(|&version| ours(copy) && version != 0 && version != FORMAT_VERSION)
     };
     let path = path.to_path_buf();
     match version(first).or_else(|| version(second)) {
-        Some(found) => Err(LogError::NewerFormat { path, found, supported: FORMAT_VERSION }),
+        Some(found) => Err(LogError::OtherFormat { path, found, supported: FORMAT_VERSION }),
         None if ours(first) || ours(second) => {
             Err(LogError::Damaged { path, offset: 0, lsn: 0, what: "neither copy's checksum is right" })
         }
@@ -241,7 +240,11 @@ mod tests {
             assert_eq!(std::fs::read(&path).unwrap(), bad);
             error
         };
-        assert!(matches!(both(&|copy| copy[8] = 9), LogError::NewerFormat { found: 9, supported: 1, .. }));
+        for version in [1, 9] {
+            let error = both(&|copy| copy[8] = version);
+            let named = matches!(error, LogError::OtherFormat { found, supported: FORMAT_VERSION, .. } if found == version.into());
+            assert!(named, "{error}");
+        }
         assert!(matches!(both(&|copy| copy[0] = b'X'), LogError::NotOurs { .. }));
         assert!(matches!(both(&|copy| copy[33] ^= 1), LogError::Damaged { .. }));
         std::fs::write(&path, b"").unwrap();

@@ -54,15 +54,15 @@ pub enum LogError {
     },
     /// The file was written by a newer release.
     #[error(
-        "\"{}\" has format version {found}; this release reads versions up to {supported}",
+        "\"{}\" has format version {found}; this release reads version {supported}",
         path.display()
     )]
-    NewerFormat {
+    OtherFormat {
         /// The file.
         path: PathBuf,
         /// The version it has.
         found: u32,
-        /// The newest version this release knows.
+        /// The version this release knows.
         supported: u32,
     },
     /// The file is not one of ours, or its beginning is destroyed.

@@ -53,7 +53,7 @@ pub enum Tail {
 /// Starts reading at `from`, which must be a record's start or the end of the log.
 ///
 /// # Errors
-/// [`LogError::Missing`] if no segment holds `from`; [`LogError::NewerFormat`], [`LogError::NotOurs`],
+/// [`LogError::Missing`] if no segment holds `from`; [`LogError::OtherFormat`], [`LogError::NotOurs`],
 /// [`LogError::Damaged`] for a segment's header; [`LogError::Io`].
 pub fn scan(dir: &Path, from: Lsn) -> Result<LogReader, LogError> {
     let parts = parts(dir, from)?;

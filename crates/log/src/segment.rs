@@ -59,7 +59,7 @@ impl SegmentHeader {
     /// Reads and checks the header of the segment at `path`, which is named as starting at `start`.
     ///
     /// # Errors
-    /// [`LogError::NotOurs`], [`LogError::NewerFormat`], [`LogError::Damaged`], [`LogError::Io`].
+    /// [`LogError::NotOurs`], [`LogError::OtherFormat`], [`LogError::Damaged`], [`LogError::Io`].
     pub fn read(path: &Path, start: Lsn, file: &File) -> Result<SegmentHeader, LogError> {
         let mut bytes = [0u8; 40];
         let damaged = |what| LogError::Damaged { path: path.to_path_buf(), offset: 0, lsn: start, what };
@@ -76,7 +76,7 @@ impl SegmentHeader {
         let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("40 bytes"));
         let long = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("40 bytes"));
         if word(8) > FORMAT_VERSION {
-            return Err(LogError::NewerFormat { path: path.to_path_buf(), found: word(8), supported: FORMAT_VERSION });
+            return Err(LogError::OtherFormat { path: path.to_path_buf(), found: word(8), supported: FORMAT_VERSION });
         }
         if crc32c::crc32c(&bytes[16..40]) != word(12) || word(8) == 0 {
             return Err(damaged("the segment header's checksum is wrong"));

@@ -104,7 +104,7 @@ fn every_flipped_bit_of_a_segment_header() {
         let error = scan(&dir.0, FIRST_LSN).err().expect("refused");
         let expected = match bit / 8 {
             0..8 => matches!(error, LogError::NotOurs { .. }),
-            8..12 if bit != 8 * 8 => matches!(error, LogError::NewerFormat { .. }),
+            8..12 if bit != 8 * 8 => matches!(error, LogError::OtherFormat { .. }),
             _ => matches!(error, LogError::Damaged { offset: 0, .. }),
         };
         assert!(expected, "bit {bit}: {error}");
