@@ -49,11 +49,16 @@ fn json(output: &str, name: &str) -> serde_json::Value {
     serde_json::from_str(line).expect("JSON")
 }
 
+/// The bytes of the first object of a kind by node.
+fn bytes_by_node(census: &serde_json::Value, kind: &str) -> Vec<f64> {
+    let object = census["objects"].as_array().expect("objects").iter().find(|o| o["kind"] == kind).expect("the object");
+    let bytes = object["bytes_by_node"].as_object().expect("nodes");
+    (0..4).map(|node| bytes.get(&node.to_string()).and_then(serde_json::Value::as_f64).unwrap_or(0.0)).collect()
+}
+
 /// The largest share that one node has of the main object, in percent.
 fn largest_share(census: &serde_json::Value, kind: &str) -> f64 {
-    let object = census["objects"].as_array().expect("objects").iter().find(|o| o["kind"] == kind).expect("the object");
-    let bytes = object["bytes_by_node"].as_object().expect("nodes").values();
-    let bytes: Vec<f64> = bytes.map(|bytes| bytes.as_f64().expect("a number")).collect();
+    let bytes = bytes_by_node(census, kind);
     bytes.iter().copied().fold(0.0, f64::max) * 100.0 / bytes.iter().sum::<f64>()
 }
 
@@ -196,11 +201,16 @@ fn system_v_memory_and_reserved_huge_pages_are_spread_and_put_back() {
     let output = in_machine("kinds", &[&format!("{data}/d")]);
     std::fs::remove_dir_all(data.to_string()).expect("the folder goes");
     for kind in ["sysv", "hugetlb"] {
-        let of = |when: &str| largest_share(&json(&output, &format!("{kind}-{when}")), "SharedMemory");
-        assert!(of("before") > 60.0, "{kind}: {output}");
-        // A huge page is 2 MiB: of some 60 of them, one more or less on a node is 2%.
-        assert!((of("after") - 25.0).abs() < if kind == "sysv" { 2.0 } else { 4.0 }, "{kind}: {output}");
-        assert!((of("undone") - of("before")).abs() < 5.0, "{kind}: {output}");
+        let at = |when: &str| json(&output, &format!("{kind}-{when}"));
+        let of = |when: &str| bytes_by_node(&at(when), "SharedMemory");
+        let (before, after, undone) = (of("before"), of("after"), of("undone"));
+        let seen = format!("{kind}: before {before:?}, after {after:?}, undone {undone:?}\n{output}");
+        assert!(largest_share(&at("before"), "SharedMemory") > 60.0, "{seen}");
+        // A huge page is 2 MiB: of some 30 of them, one more or less on a node is 3%.
+        let even = (largest_share(&at("after"), "SharedMemory") - 25.0).abs();
+        assert!(even < if kind == "sysv" { 2.0 } else { 4.0 }, "{seen}");
+        // What was there before is back; pages that came into being meanwhile are where the policy of the time put them.
+        assert!(before.iter().zip(&undone).all(|(before, undone)| *undone > before * 0.98), "{seen}");
         assert!(output.contains(&format!("{kind}: clients saw 0 errors, 300000 rows")), "{kind}: {output}");
     }
     assert!(output.contains("System V segment"), "{output}");

@@ -185,6 +185,16 @@ pub fn undo(piece: &Piece, was: &[(u64, u64, usize)], pace: &mut Pace) -> Result
     Ok(tally)
 }
 
+/// Rounds of trying. The first moves in large calls; later ones wait a little, as a page that is just being read or written
+/// moves a moment later, and ask for fewer pages at once: a call ends at the first run of pages to one node of which one stays
+/// (do_pages_move in mm/migrate.c), so that in a large call one busy page keeps all behind it.
+const BATCHES_BYTES: [(u64, Duration); 4] = [
+    (BATCH_BYTES, Duration::ZERO),
+    (BATCH_BYTES / 16, Duration::from_millis(5)),
+    (1, Duration::from_millis(20)),
+    (1, Duration::from_millis(100)),
+];
+
 /// Moves those units that have a target; those that were busy are tried again.
 fn move_units(
     piece: &Piece,
@@ -192,8 +202,6 @@ fn move_units(
     targets: &[Option<usize>],
     pace: &mut Pace,
 ) -> Result<Tally, InspectError> {
-    /// A page that is just being read or written moves a moment later.
-    const TRIES: usize = 4;
     let mut tally = Tally::default();
     units
         .iter()
@@ -201,14 +209,18 @@ fn move_units(
         .filter(|(_, to)| to.is_none())
         .for_each(|(unit, _)| tally.count(unit, unit.node, piece.unit));
     let mut left: Vec<(Unit, usize)> = units.iter().zip(targets).filter_map(|(u, to)| Some((*u, (*to)?))).collect();
-    let batch = (BATCH_BYTES / piece.unit).max(1) as usize;
-    for round in 1..=TRIES {
+    for (round, (batch_bytes, wait)) in BATCHES_BYTES.into_iter().enumerate() {
+        let is_last = round + 1 == BATCHES_BYTES.len();
+        let batch = (batch_bytes / piece.unit).max(1) as usize;
         let mut again = Vec::new();
+        if !left.is_empty() {
+            std::thread::sleep(wait);
+        }
         left.sort_by_key(|(unit, _)| unit.pid);
-        for group in left.chunk_by(|a, b| a.0.pid == b.0.pid).flat_map(|group| group.chunks(batch)) {
-            let addresses: Vec<usize> = group.iter().map(|(unit, _)| unit.address).collect();
-            let to: Vec<i32> = group.iter().map(|(_, node)| *node as i32).collect();
-            let statuses = match foreign::move_pages(group[0].0.pid, &addresses, &to) {
+        for group in left.chunk_by_mut(|a, b| a.0.pid == b.0.pid).flat_map(|group| group.chunks_mut(batch)) {
+            // Runs to one node are one migration for the kernel.
+            group.sort_by_key(|(_, node)| *node);
+            let statuses = match move_group(group) {
                 Ok(statuses) => statuses,
                 // The process through which they are reached has ended: where they are is for a later look.
                 Err(homenode_memory::Refusal::Other(errno)) => {
@@ -220,15 +232,17 @@ fn move_units(
             for ((unit, target), status) in group.iter().zip(statuses) {
                 match usize::try_from(status) {
                     Ok(node) if node == *target => tally.count(unit, node, piece.unit),
-                    Ok(_) if round < TRIES => again.push((*unit, *target)),
-                    Err(_) if round < TRIES && is_passing(status) => again.push((*unit, *target)),
-                    Err(_) if round < TRIES && unit.pid != 0 && piece::is_hidden(status) => {
+                    Ok(_) if !is_last => again.push((*unit, *target)),
+                    Err(_) if !is_last && is_passing(status) => again.push((*unit, *target)),
+                    Err(_) if !is_last && unit.pid != 0 && piece::is_hidden(status) => {
                         piece::unhide(unit.pid, &[unit.address]);
                         again.push((*unit, *target));
                     }
-                    _ => {
-                        tally.count(unit, usize::try_from(status).unwrap_or(unit.node), piece.unit);
-                        *tally.failed.entry(status.saturating_neg().max(0)).or_default() += piece.unit;
+                    // Of a page that stays alone the kernel does not always say why; being in use is why it would.
+                    now => {
+                        let errno = if now.is_ok() { EBUSY } else { status.saturating_neg() };
+                        tally.count(unit, now.unwrap_or(unit.node), piece.unit);
+                        *tally.failed.entry(errno).or_default() += piece.unit;
                     }
                 }
             }
@@ -239,9 +253,26 @@ fn move_units(
     Ok(tally)
 }
 
-/// Errors that may be gone a moment later: EAGAIN, EBUSY, and not asked at all.
+/// Moves units of one process; a status for each. Of those that the kernel said nothing about, it is asked where they are.
+fn move_group(group: &[(Unit, usize)]) -> Result<Vec<i32>, homenode_memory::Refusal> {
+    let pid = group[0].0.pid;
+    let addresses: Vec<usize> = group.iter().map(|(unit, _)| unit.address).collect();
+    let to: Vec<i32> = group.iter().map(|(_, node)| *node as i32).collect();
+    let mut statuses = foreign::move_pages(pid, &addresses, &to)?;
+    let unasked: Vec<usize> = (0..group.len()).filter(|i| statuses[*i] == foreign::STATUS_UNASKED).collect();
+    let there: Vec<usize> = unasked.iter().map(|i| addresses[*i]).collect();
+    for (i, status) in unasked.into_iter().zip(foreign::page_statuses(pid, &there)?) {
+        statuses[i] = status;
+    }
+    Ok(statuses)
+}
+
+const EAGAIN: i32 = 11;
+const EBUSY: i32 = 16;
+
+/// Errors that may be gone a moment later.
 fn is_passing(status: i32) -> bool {
-    matches!(status, -11 | -16 | foreign::STATUS_UNASKED)
+    matches!(status.saturating_neg(), EAGAIN | EBUSY)
 }
 
 /// What an error number of a page means.
@@ -251,7 +282,7 @@ pub fn failure(errno: i32) -> String {
         12 => "no room on the node (ENOMEM)".to_owned(),
         13 => "mapped by several processes, and CAP_SYS_NICE is missing (EACCES)".to_owned(),
         14 => "not movable: zero page or no page of memory (EFAULT)".to_owned(),
-        16 => "busy (EBUSY)".to_owned(),
+        EBUSY => "busy (EBUSY)".to_owned(),
         other => io::Error::from_raw_os_error(other).to_string(),
     }
 }
