@@ -85,6 +85,60 @@ pub struct CheckConstraint {
     pub expression: String,
 }
 
+/// What becomes of rows that refer to a key when it goes away or changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReferentialAction {
+    /// The statement fails if they still refer to nothing at its end.
+    NoAction,
+    /// The statement fails.
+    Restrict,
+    /// They go away, or change, too.
+    Cascade,
+    /// Their columns become NULL.
+    SetNull,
+    /// Their columns get their defaults.
+    SetDefault,
+}
+
+impl ReferentialAction {
+    const ALL: [ReferentialAction; 5] = [
+        ReferentialAction::NoAction,
+        ReferentialAction::Restrict,
+        ReferentialAction::Cascade,
+        ReferentialAction::SetNull,
+        ReferentialAction::SetDefault,
+    ];
+
+    fn code(self) -> u8 {
+        self as u8
+    }
+
+    fn of_code(code: u8) -> Option<ReferentialAction> {
+        ReferentialAction::ALL.get(code as usize).copied()
+    }
+}
+
+/// A foreign key: columns whose values, unless one is NULL, are those of a unique key of another table.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ForeignKey {
+    /// Object number.
+    pub oid: u32,
+    /// Name, unique among its table's constraints.
+    pub name: String,
+    /// Columns by position.
+    pub columns: Vec<usize>,
+    /// Object number of the table referred to.
+    pub parent: u32,
+    /// The columns referred to, in the order of `columns`.
+    pub parent_columns: Vec<usize>,
+    /// Object number of the primary key or unique index that they are.
+    pub key: u32,
+    /// What happens when the row referred to is deleted.
+    pub on_delete: ReferentialAction,
+    /// What happens when its key changes.
+    pub on_update: ReferentialAction,
+}
+
 /// What a table is, without its trees: what the catalog keeps.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableDefinition {
@@ -106,6 +160,10 @@ pub struct TableDefinition {
     pub overflow: PageNo,
     /// CHECK constraints.
     pub checks: Vec<CheckConstraint>,
+    /// Foreign keys.
+    pub foreign_keys: Vec<ForeignKey>,
+    /// The tables (itself perhaps among them) with foreign keys that refer to it.
+    pub referrers: Vec<u32>,
 }
 
 /// A secondary index, ready for use.
@@ -263,9 +321,15 @@ impl Object {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::default();
         match self {
-            Object::Table(table) => {
+            Object::Table(table) if table.foreign_keys.is_empty() && table.referrers.is_empty() => {
                 out.u8(1);
                 encode_table(table, &mut out);
+            }
+            // Another kind, so that a version that knows no foreign keys refuses it.
+            Object::Table(table) => {
+                out.u8(3);
+                encode_table(table, &mut out);
+                encode_references(table, &mut out);
             }
             Object::Sequence(sequence) => {
                 out.u8(2);
@@ -280,6 +344,7 @@ impl Object {
         let object = match from.u8() {
             Some(1) => decode_table(&mut from).map(Object::Table),
             Some(2) => decode_sequence(&mut from).map(Object::Sequence),
+            Some(3) => decode_table(&mut from).and_then(|table| decode_references(table, &mut from)).map(Object::Table),
             _ => None,
         };
         object.ok_or_else(|| Error::new(SqlState::DATA_CORRUPTED, "a catalog entry cannot be read"))
@@ -363,7 +428,53 @@ fn decode_table(from: &mut Decoder<'_>) -> Option<TableDefinition> {
     let known = |places: &[usize]| places.iter().all(|&column| column < columns.len());
     let sound =
         primary_key.as_ref().is_none_or(|key| known(&key.columns)) && indexes.iter().all(|index| known(&index.columns));
-    sound.then_some(TableDefinition { oid, schema, name, columns, primary_key, indexes, root, overflow, checks })
+    sound.then_some(TableDefinition {
+        oid,
+        schema,
+        name,
+        columns,
+        primary_key,
+        indexes,
+        root,
+        overflow,
+        checks,
+        foreign_keys: Vec::new(),
+        referrers: Vec::new(),
+    })
+}
+
+fn encode_references(table: &TableDefinition, out: &mut Encoder) {
+    let places = |columns: &[usize], out: &mut Encoder| out.list(columns, |column, out| out.u32(*column as u32));
+    out.list(&table.foreign_keys, |key, out| {
+        out.u32(key.oid);
+        out.text(&key.name);
+        places(&key.columns, out);
+        out.u32(key.parent);
+        places(&key.parent_columns, out);
+        out.u32(key.key);
+        out.u8(key.on_delete.code());
+        out.u8(key.on_update.code());
+    });
+    out.list(&table.referrers, |oid, out| out.u32(*oid));
+}
+
+fn decode_references(mut table: TableDefinition, from: &mut Decoder<'_>) -> Option<TableDefinition> {
+    let places = |from: &mut Decoder<'_>| from.list(|from| from.u32().map(|column| column as usize));
+    table.foreign_keys = from.list(|from| {
+        Some(ForeignKey {
+            oid: from.u32()?,
+            name: from.text()?,
+            columns: places(from)?,
+            parent: from.u32()?,
+            parent_columns: places(from)?,
+            key: from.u32()?,
+            on_delete: ReferentialAction::of_code(from.u8()?)?,
+            on_update: ReferentialAction::of_code(from.u8()?)?,
+        })
+    })?;
+    table.referrers = from.list(|from| from.u32())?;
+    let known = |key: &ForeignKey| key.columns.iter().all(|&column| column < table.columns.len());
+    table.foreign_keys.iter().all(known).then_some(table)
 }
 
 fn encode_sequence(sequence: &SequenceDefinition, out: &mut Encoder) {

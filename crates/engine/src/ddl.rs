@@ -302,7 +302,7 @@ impl Session {
     }
 
     /// Locks a table against all others until the transaction ends, and gives its definition as it is then.
-    fn take_table(&mut self, oid: u32) -> Result<Arc<Table>> {
+    pub(crate) fn take_table(&mut self, oid: u32) -> Result<Arc<Table>> {
         self.pending()?;
         let lock = self.db.catalog.table_lock(oid);
         let deadline = self.lock_deadline_ns();
@@ -426,6 +426,8 @@ impl Session {
             root,
             overflow: 0,
             checks: Vec::new(),
+            foreign_keys: Vec::new(),
+            referrers: Vec::new(),
         };
         for (at, column) in spec.columns.into_iter().enumerate() {
             table.columns.push(self.create_column(&table, at, column)?);
@@ -603,12 +605,19 @@ impl Session {
         Ok(())
     }
 
-    /// Drops a table with its indexes and the sequences that belong to it.
+    /// Drops a table with its indexes, its foreign keys and the sequences that belong to it.
     ///
     /// # Errors
-    /// 40P01, 55P03, 57014.
+    /// 40P01, 55P03, 57014; 2BP01 when others refer to it.
     pub fn drop_table(&mut self, table: &Table) -> Result<()> {
         let table = self.take_table(table.oid)?;
+        if table.referrers.iter().any(|&referrer| referrer != table.oid) {
+            let message = format!("cannot drop table {} because other objects depend on it", table.name);
+            return Err(Error::new(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, message));
+        }
+        for key in table.foreign_keys.iter().filter(|key| key.parent != table.oid) {
+            self.drop_foreign_key(&table, key.oid)?;
+        }
         for index in &table.indexes {
             self.drop_tree(index.root, index.oid)?;
         }
@@ -784,8 +793,7 @@ impl Session {
 
 /// Adds a CHECK constraint to a definition, under a name that no other constraint of the table has.
 fn add_check(table: &mut TableDefinition, oid: u32, check: CheckSpec) -> Result<()> {
-    let names = table.checks.iter().map(|check| &check.name).chain(table.indexes.iter().map(|index| &index.name));
-    let taken: Vec<&String> = names.chain(table.primary_key.iter().map(|key| &key.name)).collect();
+    let taken: Vec<&String> = table.constraint_names().collect();
     let name = match check.name {
         Some(name) if taken.contains(&&name) => {
             let message = format!("constraint \"{name}\" for relation \"{}\" already exists", table.name);

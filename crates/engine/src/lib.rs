@@ -11,6 +11,7 @@ mod crew;
 mod database;
 mod ddl;
 mod error;
+mod foreign;
 mod housekeeping;
 mod info;
 mod overflow;
@@ -34,12 +35,13 @@ mod write;
 
 pub use build::Copy;
 pub use catalog::{
-    CheckConstraint, Column, Definitions, FIRST_OID, Identity, Index, IndexDefinition, Object, Oid, PUBLIC, PrimaryKey,
-    SequenceDefinition, Table, TableDefinition, row_text,
+    CheckConstraint, Column, Definitions, FIRST_OID, ForeignKey, Identity, Index, IndexDefinition, Object, Oid, PUBLIC,
+    PrimaryKey, ReferentialAction, SequenceDefinition, Table, TableDefinition, row_text,
 };
 pub use database::{Database, Options};
 pub use ddl::{CheckSpec, ColumnSpec, IndexSpec, SequenceSpec, TableSpec, quote_name};
 pub use error::STALE_DEFINITION;
+pub use foreign::Refers;
 pub use homenode_memory::size;
 pub use info::{Activity, CancelReason, SessionInfo, SessionShared};
 pub use overflow::table_of_overflow;

@@ -67,6 +67,15 @@ fn tables_filled_by_client_and_by_server() {
         assert_eq!(one::<i64>(&mut client, "select count(*) from pgbench_branches"), 2);
         common::fails(client.simple_query("insert into pgbench_accounts values (77, 1, 0, '')"), "23505");
     }
+    // Foreign keys; every transaction writes rows that refer and rows that are referred to.
+    pgbench(&server, &["-i", "-q", "--foreign-keys"]).ok();
+    let mut client = server.client();
+    assert_eq!(one::<i64>(&mut client, "select count(*) from pg_constraint where contype = 'f'"), 5);
+    for mode in ["simple", "prepared"] {
+        pgbench(&server, &["-M", mode, "-c", "4", "-j", "2", "-t", "50", "-n"]).ok();
+    }
+    assert_eq!(one::<i64>(&mut client, "select count(*) from pgbench_history"), 400);
+    common::fails(client.simple_query("insert into pgbench_history (bid) values (2)"), "23503");
     // Tables with the settings that pgbench offers.
     pgbench(&server, &["-i", "-q", "--unlogged-tables", "--fillfactor=80"]).ok();
 }

@@ -261,3 +261,33 @@ fn settings_are_seen_by_the_client() {
     let done = server.psql(&["-c", "set no_such_setting = 1"], "");
     assert_eq!(done.stderr, "ERROR:  unrecognized configuration parameter \"no_such_setting\"\n");
 }
+
+#[test]
+fn foreign_keys_from_both_sides() {
+    let server = Server::start();
+    let tables = "create table branch (id int primary key, name text unique);
+        create table account (id int primary key, branch int references branch on delete cascade, name text references branch (name),
+            parent int constraint up references account on update set null);";
+    server.psql(&["-q", "-v", "ON_ERROR_STOP=1"], tables).ok();
+    let account = described(&server, "account");
+    let keys = account.iter().position(|line| line == "Foreign-key constraints:").expect("a list");
+    assert_eq!(
+        account[keys..],
+        [
+            "Foreign-key constraints:",
+            "    \"account_branch_fkey\" FOREIGN KEY (branch) REFERENCES branch(id) ON DELETE CASCADE",
+            "    \"account_name_fkey\" FOREIGN KEY (name) REFERENCES branch(name)",
+            "    \"up\" FOREIGN KEY (parent) REFERENCES account(id) ON UPDATE SET NULL",
+            "Referenced by:",
+            "    TABLE \"account\" CONSTRAINT \"up\" FOREIGN KEY (parent) REFERENCES account(id) ON UPDATE SET NULL",
+        ]
+    );
+    let branch = described(&server, "branch");
+    let references = branch.iter().position(|line| line == "Referenced by:").expect("a list");
+    assert_eq!(branch[references..].len(), 3, "{branch:?}");
+    // They are what they were after a restart.
+    let mut server = server;
+    server.restart();
+    assert_eq!(described(&server, "account"), account);
+    common::fails(server.client().batch_execute("insert into account values (1, 1)"), "23503");
+}

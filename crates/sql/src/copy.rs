@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::ddl;
 use crate::exec::{Registers, Running};
 use crate::expr::{Expr, Params};
+use crate::foreign::{Pending, Watch};
 use crate::plan::QueryPlan;
 use crate::utility::{CopyOptions, CopySubject};
 use crate::wire;
@@ -21,6 +22,8 @@ pub(crate) struct CopyIn {
     columns: Vec<usize>,
     defaults: Vec<Option<Expr>>,
     checks: Checks,
+    foreign: Option<Box<Watch>>,
+    pending: Pending,
     options: CopyOptions,
     /// Bytes after the last whole line.
     rest: Vec<u8>,
@@ -44,6 +47,8 @@ impl CopyIn {
         Ok(CopyIn {
             values: vec![Value::Null; table.columns.len()],
             checks: Checks::of(table)?,
+            foreign: Watch::inserts(table),
+            pending: Pending::default(),
             table: table.clone(),
             copy,
             columns,
@@ -145,7 +150,11 @@ impl CopyIn {
                 }
             }
             self.checks.enforce(&self.table, &Registers(&values), &mut context.env())?;
-            self.copy.push(&mut context.session, &values)
+            self.copy.push(&mut context.session, &values)?;
+            match &self.foreign {
+                Some(watch) => self.pending.inserted(watch, &self.table, &Registers(&values), context),
+                None => Ok(()),
+            }
         });
         self.values = values;
         stored.map_err(|error| {
@@ -274,7 +283,9 @@ impl CopyIn {
         if !rest.is_empty() && !self.ended {
             self.one_line(context, &rest)?;
         }
-        self.copy.finish(&mut context.session)
+        let rows = self.copy.finish(&mut context.session)?;
+        self.pending.settle(context)?;
+        Ok(rows)
     }
 }
 

@@ -24,6 +24,7 @@ mod exec;
 mod explain;
 mod explain_pages;
 pub mod expr;
+mod foreign;
 pub mod lexer;
 mod lift;
 mod output;

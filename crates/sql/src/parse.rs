@@ -58,6 +58,8 @@ pub fn parse(source: &str, tokens: &[Token]) -> Result<Statement> {
         let tree = library(&format!("SELECT * FROM{name}")).map_err(|_| at_end(source, tokens))?;
         return classify(tree, Definition::default());
     }
+    let blanked = without_match_simple(source, tokens, text, start)?;
+    let text = blanked.as_deref().unwrap_or(text);
     let unlogged = tokens.len() > 2 && first.is_word(source, "create") && tokens[1].is_word(source, "unlogged");
     let cut;
     let text = if unlogged {
@@ -70,6 +72,29 @@ pub fn parse(source: &str, tokens: &[Token]) -> Result<Statement> {
     };
     let tree = library(text).map_err(|error| position_of(error, source, tokens, start))?;
     classify(tree, Definition { unlogged })
+}
+
+/// What the library does not know of REFERENCES: MATCH SIMPLE is blanked out, since it is what is meant without it; the rest is named.
+fn without_match_simple(source: &str, tokens: &[Token], text: &str, start: usize) -> Result<Option<String>> {
+    let word = |at: usize, word: &str| tokens.get(at).is_some_and(|token| token.is_word(source, word));
+    if !(word(0, "create") || word(0, "alter")) || !(0..tokens.len()).any(|at| word(at, "references")) {
+        return Ok(None);
+    }
+    let mut blanked: Option<String> = None;
+    for at in 0..tokens.len() {
+        if word(at, "match") && (word(at + 1, "full") || word(at + 1, "partial")) {
+            return Err(Error::unsupported(format!("MATCH {}", tokens[at + 1].text(source).to_ascii_uppercase())));
+        }
+        if word(at, "match") && word(at + 1, "simple") {
+            let range = tokens[at].start as usize - start..tokens[at + 1].end as usize - start;
+            blanked.get_or_insert_with(|| text.to_string()).replace_range(range.clone(), &" ".repeat(range.len()));
+        }
+        let sets = word(at, "set") && (word(at + 1, "null") || word(at + 1, "default"));
+        if sets && (word(at.wrapping_sub(1), "delete")) && tokens.get(at + 2).is_some_and(|next| next.is(source, "(")) {
+            return Err(Error::unsupported("ON DELETE SET NULL or SET DEFAULT of some of the columns"));
+        }
+    }
+    Ok(blanked)
 }
 
 /// Parses one expression (a column default from the catalog).

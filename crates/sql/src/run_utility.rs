@@ -80,10 +80,10 @@ impl Connection {
             }
             Utility::Show(name) => self.show(name.as_deref(), portal, out),
             Utility::Discard(what) => self.discard(what),
-            Utility::Truncate { tables, restart_identity, .. } => {
+            Utility::Truncate { tables, restart_identity, cascade } => {
                 context.session.start_statement();
                 let tables = tables.iter().map(|name| ddl::table_named(context, name)).collect::<Result<Vec<_>>>()?;
-                context.session.truncate(&tables, *restart_identity)?;
+                ddl::truncate(context, tables, *restart_identity, *cascade)?;
                 context.session.end_statement();
                 plain("TRUNCATE TABLE")
             }
@@ -176,8 +176,8 @@ impl Connection {
             Utility::AlterSequence { name, if_exists, options } => {
                 ddl::alter_sequence(context, name, *if_exists, options).map(Run::Complete)
             }
-            Utility::Drop { kind, names, if_exists, .. } => {
-                ddl::drop_objects(context, *kind, names, *if_exists).map(Run::Complete)
+            Utility::Drop { kind, names, if_exists, cascade } => {
+                ddl::drop_objects(context, *kind, names, *if_exists, *cascade).map(Run::Complete)
             }
         }
     }

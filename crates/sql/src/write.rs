@@ -8,6 +8,7 @@ use crate::checks::Checks;
 use crate::context::{Context, FrozenHost, NEEDS_SESSION};
 use crate::exec::{RawRow, Registers, Running, all_hold, build, point_key};
 use crate::expr::{Env, Expr};
+use crate::foreign::{self, Event, Pending, Watch};
 use crate::plan::{Access, Plan, ScanPlan};
 use homenode_engine::{KeyRange, LockWait, Table};
 use homenode_types::{Error, Result, SqlState, Value, key};
@@ -24,11 +25,24 @@ pub(crate) fn insert(
     params: &[Value],
     returned: &mut Returned<'_>,
 ) -> Result<u64> {
+    let mut pending = Pending::default();
+    let count = insert_rows(plan, context, params, returned, &mut pending)?;
+    pending.settle(context)?;
+    Ok(count)
+}
+
+fn insert_rows(
+    plan: &InsertPlan,
+    context: &mut Context,
+    params: &[Value],
+    returned: &mut Returned<'_>,
+    pending: &mut Pending,
+) -> Result<u64> {
     let mut count = 0;
     match &plan.source {
         InsertSource::Rows(rows) if plan.conflict.is_none() && plan.returning.is_none() => {
             for row in rows {
-                insert_plain(plan, row, context, params)?;
+                insert_plain(plan, row, context, params, pending)?;
             }
             count = rows.len() as u64;
         }
@@ -40,7 +54,7 @@ pub(crate) fn insert(
                 for value in row {
                     values.push(value.eval(&(), params, &mut env)?);
                 }
-                count += u64::from(insert_row(plan, context, params, &values, returned)?);
+                count += u64::from(insert_row(plan, context, params, &values, returned, pending)?);
             }
         }
         InsertSource::Query(query, columns) => {
@@ -60,14 +74,14 @@ pub(crate) fn insert(
                 if plan.reads_target {
                     waiting.push(values);
                 } else {
-                    count += u64::from(insert_row(plan, context, params, &values, returned)?);
+                    count += u64::from(insert_row(plan, context, params, &values, returned, pending)?);
                     if count % 256 == 0 {
                         context.check_interrupt()?;
                     }
                 }
             }
             for values in waiting {
-                count += u64::from(insert_row(plan, context, params, &values, returned)?);
+                count += u64::from(insert_row(plan, context, params, &values, returned, pending)?);
             }
         }
     }
@@ -75,7 +89,13 @@ pub(crate) fn insert(
 }
 
 /// Inserts a row of which nothing but its bytes is wanted, in the connection's buffer.
-fn insert_plain(plan: &InsertPlan, row: &[Expr], context: &mut Context, params: &[Value]) -> Result<()> {
+fn insert_plain(
+    plan: &InsertPlan,
+    row: &[Expr],
+    context: &mut Context,
+    params: &[Value],
+    pending: &mut Pending,
+) -> Result<()> {
     let layout = &plan.table.layout;
     let mut bytes = context.buffers.1.pop().unwrap_or_default();
     layout.encode_nulls(&mut bytes);
@@ -88,7 +108,11 @@ fn insert_plain(plan: &InsertPlan, row: &[Expr], context: &mut Context, params: 
         let row = RawRow { layout, bytes: &bytes, base: 0, registers: &[] };
         plan.checks.enforce(&plan.table, &row, &mut env)
     });
-    let result = filled.and_then(|()| context.session.insert_row(&plan.table, &bytes));
+    let mut result = filled.and_then(|()| context.session.insert_row(&plan.table, &bytes));
+    if let (Some(watch), Ok(())) = (&plan.foreign, &result) {
+        let row = RawRow { layout, bytes: &bytes, base: 0, registers: &[] };
+        result = pending.inserted(watch, &plan.table, &row, context);
+    }
     context.buffers.1.push(bytes);
     result
 }
@@ -99,22 +123,19 @@ fn insert_row(
     params: &[Value],
     values: &[Value],
     returned: &mut Returned<'_>,
+    pending: &mut Pending,
 ) -> Result<bool> {
     plan.checks.enforce(&plan.table, &Registers(values), &mut context.env())?;
     let Some(conflict) = &plan.conflict else {
         context.session.insert(&plan.table, values)?;
-        if plan.returning.is_some() {
-            returned(context, values)?;
-        }
+        inserted(plan, context, values, returned, pending)?;
         return Ok(true);
     };
     for _ in 0..MAX_TRIES {
         let savepoint = context.session.savepoint();
         let error = match context.session.insert(&plan.table, values) {
             Ok(()) => {
-                if plan.returning.is_some() {
-                    returned(context, values)?;
-                }
+                inserted(plan, context, values, returned, pending)?;
                 return Ok(true);
             }
             Err(error) => error,
@@ -131,10 +152,17 @@ fn insert_row(
                     context.session.start_statement();
                     continue;
                 };
-                let change = Change { table: &plan.table, base: 0, conditions, assignments, checks: &plan.checks };
+                let change = Change {
+                    table: &plan.table,
+                    base: 0,
+                    conditions,
+                    assignments,
+                    checks: &plan.checks,
+                    foreign: plan.foreign_updates.as_deref(),
+                };
                 let mut registers = vec![Value::Null; plan.table.columns.len()];
                 registers.extend_from_slice(values);
-                return match update_row(&change, context, params, &row_key, &registers)? {
+                return match update_row(&change, context, params, &row_key, &registers, &mut pending.events)? {
                     Some(new) => {
                         if plan.returning.is_some() {
                             returned(context, &new)?;
@@ -147,6 +175,23 @@ fn insert_row(
         }
     }
     Err(Error::new(SqlState::SERIALIZATION_FAILURE, "could not serialize access due to concurrent inserts"))
+}
+
+/// What follows an inserted row.
+fn inserted(
+    plan: &InsertPlan,
+    context: &mut Context,
+    values: &[Value],
+    returned: &mut Returned<'_>,
+    pending: &mut Pending,
+) -> Result<()> {
+    if let Some(watch) = &plan.foreign {
+        pending.inserted(watch, &plan.table, &Registers(values), context)?;
+    }
+    if plan.returning.is_some() {
+        returned(context, values)?;
+    }
+    Ok(())
 }
 
 /// How often an ON CONFLICT insert looks for the row it conflicts with.
@@ -190,15 +235,24 @@ fn conflicting_key(
 
 /// What is changed in a row.
 struct Change<'a> {
-    table: &'a Table,
+    table: &'a Arc<Table>,
     /// Register of the table's first column.
     base: usize,
     conditions: &'a [Expr],
     assignments: &'a [(usize, Expr)],
     checks: &'a Checks,
+    foreign: Option<&'a Watch>,
 }
 
 impl Change<'_> {
+    /// Notes for the end of the statement what the change of a row, not yet made, means for foreign keys.
+    fn note(&self, old: &[u8], new: &[Value], events: &mut Vec<Event>) {
+        if let Some(watch) = self.foreign {
+            let old = RawRow { layout: &self.table.layout, bytes: old, base: 0, registers: &[] };
+            foreign::note(watch, self.table, Some(&old), Some(&Registers(new)), events);
+        }
+    }
+
     /// The new values of a row, or `None` when it does not satisfy the conditions any more.
     fn values(
         &self,
@@ -232,11 +286,13 @@ fn update_row(
     params: &[Value],
     row_key: &[u8],
     registers: &[Value],
+    events: &mut Vec<Event>,
 ) -> Result<Option<Vec<Value>>> {
     let mut host = frozen(context);
     let mut env = Env::new(&mut host);
     let mut fresh = Vec::new();
     let mut new = Vec::new();
+    let noted = events.len();
     let result = context.session.update(change.table, row_key, &mut |row, values| {
         if !change.values(row, registers, params, &mut env, &mut fresh)? {
             return Ok(false);
@@ -246,12 +302,21 @@ fn update_row(
         }
         change.checks.enforce(change.table, &Registers(values), &mut env)?;
         new.clone_from(values);
+        // The row may be looked at more than once before it is changed.
+        events.truncate(noted);
+        change.note(row, values, events);
         Ok(true)
     });
     match result {
         Ok(true) => Ok(Some(new)),
-        Ok(false) => Ok(None),
-        Err(error) if error.code == NEEDS_SESSION => update_with_session(change, context, params, row_key, registers),
+        Ok(false) => {
+            events.truncate(noted);
+            Ok(None)
+        }
+        Err(error) if error.code == NEEDS_SESSION => {
+            events.truncate(noted);
+            update_with_session(change, context, params, row_key, registers, events)
+        }
         Err(error) => Err(error),
     }
 }
@@ -264,6 +329,7 @@ fn update_with_session(
     params: &[Value],
     row_key: &[u8],
     registers: &[Value],
+    events: &mut Vec<Event>,
 ) -> Result<Option<Vec<Value>>> {
     let Some(row) = lock_newest(change.table, context, row_key)? else { return Ok(None) };
     let mut fresh = Vec::new();
@@ -280,6 +346,7 @@ fn update_with_session(
     })?;
     if changed {
         change.checks.enforce(change.table, &Registers(&new), &mut context.env())?;
+        change.note(&row, &new, events);
     }
     Ok(changed.then_some(new))
 }
@@ -361,7 +428,13 @@ fn single(
 }
 
 /// Runs an UPDATE of one row by its key: from the old row's bytes to the new one's, without values in between.
-fn update_single(plan: &UpdatePlan, keys: &[Expr], context: &mut Context, params: &[Value]) -> Result<Option<u64>> {
+fn update_single(
+    plan: &UpdatePlan,
+    keys: &[Expr],
+    context: &mut Context,
+    params: &[Value],
+    events: &mut Vec<Event>,
+) -> Result<Option<u64>> {
     let table = &*plan.table;
     single(table, keys, context, params, |context, key| {
         let mut host = frozen(context);
@@ -381,6 +454,10 @@ fn update_single(plan: &UpdatePlan, keys: &[Expr], context: &mut Context, params
             }
             let new = RawRow { layout: &table.layout, bytes: out, base: 0, registers: &[] };
             plan.checks.enforce(table, &new, &mut env)?;
+            if let Some(watch) = &plan.foreign {
+                events.clear();
+                foreign::note(watch, &plan.table, Some(&raw), Some(&new), events);
+            }
             Ok(true)
         })
     })
@@ -404,14 +481,25 @@ fn write_anew(
 }
 
 /// Runs a DELETE of one row by its key.
-fn delete_single(plan: &DeletePlan, keys: &[Expr], context: &mut Context, params: &[Value]) -> Result<Option<u64>> {
+fn delete_single(
+    plan: &DeletePlan,
+    keys: &[Expr],
+    context: &mut Context,
+    params: &[Value],
+    events: &mut Vec<Event>,
+) -> Result<Option<u64>> {
     let table = &*plan.table;
     single(table, keys, context, params, |context, key| {
         let mut host = frozen(context);
         let mut env = Env::new(&mut host);
         context.session.delete(table, key, &mut |row| {
             let raw = RawRow { layout: &table.layout, bytes: row, base: plan.scan.base, registers: &[] };
-            all_hold(&plan.conditions, &raw, params, &mut env)
+            let matches = all_hold(&plan.conditions, &raw, params, &mut env)?;
+            if let Some(watch) = plan.foreign.as_deref().filter(|_| matches) {
+                events.clear();
+                foreign::note(watch, &plan.table, Some(&raw), None, events);
+            }
+            Ok(matches)
         })
     })
 }
@@ -423,11 +511,17 @@ pub(crate) fn update(
     params: &[Value],
     returned: &mut Returned<'_>,
 ) -> Result<u64> {
+    let mut pending = Pending::default();
     if let Some(keys) = single_keys(&plan.input, &plan.scan, plan.joined, plan.returning.is_some())
-        && let Some(count) = update_single(plan, keys, context, params)?
+        && let Some(count) = update_single(plan, keys, context, params, &mut pending.events)?
     {
+        // What was noted of a row that then was not there means nothing.
+        if count > 0 {
+            pending.settle(context)?;
+        }
         return Ok(count);
     }
+    pending.events.clear();
     let found = find(&plan.input, plan.width, &plan.scan, plan.joined, context, params)?;
     let change = Change {
         table: &plan.table,
@@ -435,6 +529,7 @@ pub(crate) fn update(
         conditions: &plan.conditions,
         assignments: &plan.assignments,
         checks: &plan.checks,
+        foreign: plan.foreign.as_deref(),
     };
     let mut count = 0;
     for (number, (row_key, registers)) in found.iter().enumerate() {
@@ -442,7 +537,7 @@ pub(crate) fn update(
             context.check_interrupt()?;
         }
         let registers = registers.as_deref().unwrap_or(&[]);
-        if let Some(new) = update_row(&change, context, params, row_key, registers)? {
+        if let Some(new) = update_row(&change, context, params, row_key, registers, &mut pending.events)? {
             count += 1;
             if plan.returning.is_some() {
                 let mut shown = new;
@@ -451,6 +546,7 @@ pub(crate) fn update(
             }
         }
     }
+    pending.settle(context)?;
     Ok(count)
 }
 
@@ -461,11 +557,17 @@ pub(crate) fn delete(
     params: &[Value],
     returned: &mut Returned<'_>,
 ) -> Result<u64> {
+    let mut pending = Pending::default();
     if let Some(keys) = single_keys(&plan.input, &plan.scan, plan.joined, plan.returning.is_some())
-        && let Some(count) = delete_single(plan, keys, context, params)?
+        && let Some(count) = delete_single(plan, keys, context, params, &mut pending.events)?
     {
+        // What was noted of a row that then was not there means nothing.
+        if count > 0 {
+            pending.settle(context)?;
+        }
         return Ok(count);
     }
+    pending.events.clear();
     let found = find(&plan.input, plan.width, &plan.scan, plan.joined, context, params)?;
     let mut count = 0;
     for (number, (row_key, registers)) in found.iter().enumerate() {
@@ -475,6 +577,10 @@ pub(crate) fn delete(
         let registers = registers.as_deref().unwrap_or(&[]);
         let Some(old) = delete_row(plan, context, params, row_key, registers)? else { continue };
         count += 1;
+        if let Some(watch) = &plan.foreign {
+            let old = RawRow { layout: &plan.table.layout, bytes: &old, base: 0, registers: &[] };
+            foreign::note(watch, &plan.table, Some(&old), None, &mut pending.events);
+        }
         if plan.returning.is_some() {
             let mut shown = Vec::new();
             plan.table.layout.decode(&old, &mut shown);
@@ -482,10 +588,11 @@ pub(crate) fn delete(
             returned(context, &shown)?;
         }
     }
+    pending.settle(context)?;
     Ok(count)
 }
 
-/// Deletes the row under `row_key` if it still matches; gives the row (empty unless RETURNING asks for it).
+/// Deletes the row under `row_key` if it still matches; gives the row (empty unless RETURNING or a foreign key asks for it).
 fn delete_row(
     plan: &DeletePlan,
     context: &mut Context,
@@ -500,7 +607,7 @@ fn delete_row(
     let result = context.session.delete(&plan.table, row_key, &mut |row| {
         let raw = RawRow { layout: &plan.table.layout, bytes: row, base, registers };
         let matches = all_hold(&plan.conditions, &raw, params, &mut env)?;
-        if matches && plan.returning.is_some() {
+        if matches && (plan.returning.is_some() || plan.foreign.is_some()) {
             old.clear();
             old.extend_from_slice(row);
         }

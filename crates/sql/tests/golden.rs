@@ -129,3 +129,8 @@ fn windows() {
 fn constraints() {
     run("constraints");
 }
+
+#[test]
+fn foreign() {
+    run("foreign");
+}

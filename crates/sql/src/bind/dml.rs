@@ -7,6 +7,7 @@ use super::scope::{Clause, FromScope, Offered, Outer};
 use super::{Binder, at, folded, no_column, split_name};
 use crate::checks::Checks;
 use crate::expr::{self, Bound, Expr, NoColumns, Params};
+use crate::foreign::Watch;
 use crate::plan::{Plan, QueryPlan, ScanPlan};
 use crate::planner;
 use crate::wire::Field;
@@ -47,6 +48,9 @@ pub(crate) struct InsertPlan {
     /// The source reads the table: all of it is read before anything is written.
     pub reads_target: bool,
     pub checks: Checks,
+    /// Foreign keys to look after: of inserted rows, and of those that ON CONFLICT updates.
+    pub foreign: Option<Box<Watch>>,
+    pub foreign_updates: Option<Box<Watch>>,
 }
 
 /// UPDATE.
@@ -63,6 +67,7 @@ pub(crate) struct UpdatePlan {
     pub joined: bool,
     pub returning: Option<ReturningPlan>,
     pub checks: Checks,
+    pub foreign: Option<Box<Watch>>,
 }
 
 /// DELETE.
@@ -74,6 +79,7 @@ pub(crate) struct DeletePlan {
     pub conditions: Vec<Expr>,
     pub joined: bool,
     pub returning: Option<ReturningPlan>,
+    pub foreign: Option<Box<Watch>>,
 }
 
 /// A column's default as an expression; NULL when there is none.
@@ -207,7 +213,22 @@ impl Binder<'_> {
             Some(_) => return Err(Error::new(SqlState::SYNTAX_ERROR, "syntax error at or near \"DUPLICATE\"")),
         };
         let returning = self.returning(insert.returning.as_deref(), &table, &alias, params)?;
-        Ok(InsertPlan { checks: Checks::of(&table)?, table, source, conflict, returning, reads_target })
+        let foreign_updates = match &conflict {
+            Some(Conflict::Update { assignments, .. }) => Watch::updates(self.definitions, &table, |column| {
+                assignments.iter().any(|(assigned, _)| *assigned == column)
+            }),
+            _ => None,
+        };
+        Ok(InsertPlan {
+            checks: Checks::of(&table)?,
+            foreign: Watch::inserts(&table),
+            foreign_updates,
+            table,
+            source,
+            conflict,
+            returning,
+            reads_target,
+        })
     }
 
     fn insert_row(
@@ -456,8 +477,10 @@ impl Binder<'_> {
         assignments.iter().for_each(|(_, value)| mark(value, &mut needed));
         let joined = write.from.relations.len() > 1;
         let planned = self.plan_target(write, needed, returning.as_ref())?;
+        let written = |column| assignments.iter().any(|(assigned, _)| *assigned == column);
         Ok(UpdatePlan {
             checks: Checks::of(&planned.table)?,
+            foreign: Watch::updates(self.definitions, &planned.table, written),
             table: planned.table,
             input: planned.input,
             width: planned.width,
@@ -491,6 +514,7 @@ impl Binder<'_> {
         let needed = vec![false; write.from.width];
         let planned = self.plan_target(write, needed, returning.as_ref())?;
         Ok(DeletePlan {
+            foreign: Watch::deletes(self.definitions, &planned.table),
             table: planned.table,
             input: planned.input,
             width: planned.width,

@@ -1,12 +1,13 @@
 //! Where do rows come from? FROM: tables, subqueries, functions and joins, and the columns they offer.
 
+use super::names::is_partition_ancestors;
 use super::scope::{Clause, FromScope, Offered, Outer};
 use super::{Binder, Named, at, folded, no_column, split_name};
 use crate::expr::{self, Bound, Expr, Params, Scope};
 use crate::plan::{QueryPlan, SeriesKind};
 use crate::virtual_table::VirtualTable;
 use homenode_engine::Table;
-use homenode_types::{ColumnType, Error, Result, SqlState, Type};
+use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast;
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -330,7 +331,10 @@ impl<'a> FromBinder<'a> {
                     within_group: Vec::new(),
                 });
                 let bound = self.argument(&call, params)?;
-                let kind = SeriesKind::Scalar { value: bound.expr };
+                let kind = match is_partition_ancestors(name) {
+                    true => SeriesKind::Unnest { array: Expr::Const(Value::Null), array_type: Type::OidArray },
+                    false => SeriesKind::Scalar { value: bound.expr },
+                };
                 self.one_column(&function, bound.ty, Source::Series { kind, ordinality }, alias, ordinality)
             }
         }

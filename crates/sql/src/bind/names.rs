@@ -104,3 +104,17 @@ pub(super) fn output_place<'n>(
         _ => Ok(None),
     }
 }
+
+/// Whether a call in a select list stands for a set that is always empty, so that its query gives no row: nothing is partitioned here,
+/// and psql asks for the ancestors of each partition.
+pub(super) fn is_empty_set(item: &ast::SelectItem) -> bool {
+    let (ast::SelectItem::UnnamedExpr(tree) | ast::SelectItem::ExprWithAlias { expr: tree, .. }) = item else {
+        return false;
+    };
+    matches!(tree, ast::Expr::Function(call) if is_partition_ancestors(&call.name))
+}
+
+/// Whether a function is the one whose set is always empty.
+pub(super) fn is_partition_ancestors(name: &ast::ObjectName) -> bool {
+    super::split_name(name).is_ok_and(|(_, ident)| super::folded(ident) == "pg_partition_ancestors")
+}

@@ -3,13 +3,13 @@
 use super::block::{Item, Lists, Tail, fit_output, plan_block, settle_calls};
 use super::clauses::{direction, group_list, refuse_clauses, refuse_options};
 use super::from::{From, FromBinder, Source, conjuncts};
-use super::names::{bare_column, column_name, output_place};
+use super::names::{bare_column, column_name, is_empty_set, output_place};
 use super::scope::{Clause, FromScope, GroupScope, Offered, Outer};
 use super::window::WindowScope;
 use super::{Binder, at, folded, split_name};
-use crate::expr::{self, Bound, Params, Scope};
+use crate::expr::{self, Bound, Expr, Params, Scope};
 use crate::plan::QueryPlan;
-use homenode_types::{ColumnType, Error, Result, SqlState, Type};
+use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast;
 use std::cell::{Cell, RefCell};
 
@@ -34,7 +34,7 @@ impl Binder<'_> {
             clause,
             saw_aggregate: Cell::new(false),
         };
-        let conditions = match &select.selection {
+        let mut conditions = match &select.selection {
             Some(tree) => {
                 let bound =
                     expr::bind_to(tree, ColumnType::new(Type::Bool), false, &scope(Clause::Closed("WHERE")), params)?;
@@ -42,6 +42,9 @@ impl Binder<'_> {
             }
             None => Vec::new(),
         };
+        if select.projection.iter().any(is_empty_set) {
+            conditions.push(Expr::Const(Value::Bool(false)));
+        }
         let open = scope(Clause::Open);
         let group_trees = group_list(select)?;
         let mut block = Block { select, tail: &tail, groups: None };

@@ -232,6 +232,8 @@ fn catalog(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<V
         "pg_get_viewdef"
         | "pg_get_ruledef"
         | "pg_get_triggerdef"
+        // A set, and empty: see `bind::names::is_empty_set`.
+        | "pg_partition_ancestors"
         | "pg_get_partkeydef"
         | "pg_get_function_result"
         | "pg_get_function_arguments"

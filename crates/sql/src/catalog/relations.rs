@@ -3,7 +3,7 @@
 use super::{BTREE_AM_OID, HEAP_AM_OID, ROLE_OID, flag, oid, schema_oid, text};
 use crate::context::Context;
 use crate::virtual_table::{self, Rows, VirtualTable};
-use homenode_engine::{Identity, Table};
+use homenode_engine::{Definitions, ForeignKey, Identity, ReferentialAction, Table};
 use homenode_types::Type::{
     self, Bool, Char, Float4, Int2, Int2Vector, Int4, Int8, Name, Oid, OidVector, PgNodeTree, Text, TextArray, Xid,
 };
@@ -227,6 +227,8 @@ struct Class<'a> {
     columns: usize,
     has_index: bool,
     checks: usize,
+    /// PostgreSQL keeps foreign keys by triggers; psql asks for them only where there are any.
+    has_triggers: bool,
 }
 
 impl Class<'_> {
@@ -249,7 +251,7 @@ impl Class<'_> {
             flag(false),
         ]);
         row.extend([
-            flag(false),
+            flag(self.has_triggers),
             flag(false),
             flag(false),
             flag(false),
@@ -278,6 +280,7 @@ fn pg_class(context: &mut Context) -> Result<Rows> {
             columns,
             has_index: kind == "r" && has_index,
             checks: if kind == "r" { table.checks.len() } else { 0 },
+            has_triggers: kind == "r" && !(table.foreign_keys.is_empty() && table.referrers.is_empty()),
         };
         rows.push(class(table.oid, table.name.as_str(), "r", table.columns.len(), pages).row());
         if let Some(key) = &table.primary_key {
@@ -289,12 +292,28 @@ fn pg_class(context: &mut Context) -> Result<Rows> {
     }
     for sequence in definitions.sequences() {
         let (oid, name, schema) = (sequence.oid, sequence.name.as_str(), sequence.schema.as_str());
-        rows.push(Class { oid, name, schema, kind: "S", pages: 1, columns: 3, has_index: false, checks: 0 }.row());
+        rows.push(
+            Class {
+                oid,
+                name,
+                schema,
+                kind: "S",
+                pages: 1,
+                columns: 3,
+                has_index: false,
+                checks: 0,
+                has_triggers: false,
+            }
+            .row(),
+        );
     }
     for table in virtual_table::all() {
         let kind = if table.schema == "pg_catalog" && table.oid < 12_000 { "r" } else { "v" };
         let (oid, name, schema, columns) = (table.oid, table.name, table.schema, table.columns.len());
-        rows.push(Class { oid, name, schema, kind, pages: 0, columns, has_index: false, checks: 0 }.row());
+        rows.push(
+            Class { oid, name, schema, kind, pages: 0, columns, has_index: false, checks: 0, has_triggers: false }
+                .row(),
+        );
     }
     Ok(rows)
 }
@@ -488,8 +507,50 @@ fn pg_constraint(context: &mut Context) -> Result<Rows> {
             row.extend([text(format!("{{{}}}", key.join(","))), Value::Null, text(&check.expression)]);
             rows.push(row);
         }
+        rows.extend(table.foreign_keys.iter().map(|key| foreign_key_row(&table, key)));
     }
     Ok(rows)
+}
+
+fn array(columns: &[usize]) -> Value {
+    text(format!("{{{}}}", columns.iter().map(|column| (column + 1).to_string()).collect::<Vec<_>>().join(",")))
+}
+
+fn action_code(action: ReferentialAction) -> &'static str {
+    match action {
+        ReferentialAction::NoAction => "a",
+        ReferentialAction::Restrict => "r",
+        ReferentialAction::Cascade => "c",
+        ReferentialAction::SetNull => "n",
+        ReferentialAction::SetDefault => "d",
+    }
+}
+
+fn foreign_key_row(table: &Table, key: &ForeignKey) -> Vec<Value> {
+    let mut row = vec![oid(key.oid), text(&key.name), oid(schema_oid(&table.schema)), text("f")];
+    row.extend([flag(false), flag(false), flag(true), oid(table.oid), oid(0), oid(key.key), oid(0), oid(key.parent)]);
+    row.extend([text(action_code(key.on_update)), text(action_code(key.on_delete)), text("s"), flag(true)]);
+    row.extend([Value::Int4(0), flag(true), array(&key.columns), array(&key.parent_columns), Value::Null]);
+    row
+}
+
+fn foreign_key_text(definitions: &Definitions, table: &Table, key: &ForeignKey) -> String {
+    let Some(parent) = definitions.table_by_oid(key.parent) else { return String::new() };
+    let action = |when: &str, action| match action {
+        ReferentialAction::NoAction => String::new(),
+        ReferentialAction::Restrict => format!(" ON {when} RESTRICT"),
+        ReferentialAction::Cascade => format!(" ON {when} CASCADE"),
+        ReferentialAction::SetNull => format!(" ON {when} SET NULL"),
+        ReferentialAction::SetDefault => format!(" ON {when} SET DEFAULT"),
+    };
+    format!(
+        "FOREIGN KEY ({}) REFERENCES {}({}){}{}",
+        quoted_columns(table, &key.columns),
+        homenode_engine::quote_name(&parent.name),
+        quoted_columns(parent, &key.parent_columns),
+        action("UPDATE", key.on_update),
+        action("DELETE", key.on_delete)
+    )
 }
 
 /// The columns that a CHECK constraint is about.
@@ -601,7 +662,11 @@ pub(super) fn index_definition(context: &mut Context, wanted: u32, column: i64) 
 
 /// pg_get_constraintdef; `pretty` leaves parentheses out.
 pub(super) fn constraint_definition(context: &mut Context, wanted: u32, pretty: bool) -> Value {
-    for table in context.definitions().tables() {
+    let definitions = context.definitions();
+    for table in definitions.tables() {
+        if let Some(key) = table.foreign_keys.iter().find(|key| key.oid == wanted) {
+            return text(foreign_key_text(&definitions, &table, key));
+        }
         if let Some(index) = indexes(&table).iter().find(|index| index.oid == wanted && index.constraint) {
             let kind = if index.primary { "PRIMARY KEY" } else { "UNIQUE" };
             return text(format!("{kind} ({})", quoted_columns(&table, index.columns)));

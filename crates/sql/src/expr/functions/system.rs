@@ -100,6 +100,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     host("pg_get_viewdef", &[Oid, Bool], Text),
     host("pg_get_ruledef", &[Oid, Bool], Text),
     host("pg_get_triggerdef", &[Oid, Bool], Text),
+    host("pg_partition_ancestors", &[Regclass], Regclass),
     host("pg_get_partkeydef", &[Oid], Text),
     host("pg_get_function_result", &[Oid], Text),
     host("pg_get_function_arguments", &[Oid], Text),

@@ -1,4 +1,11 @@
-//! How are tables, indexes and sequences defined? CREATE, ALTER and DROP, to the engine's calls.
+//! How are tables and indexes defined? CREATE and ALTER, to the engine's calls.
+
+mod drop;
+mod foreign;
+mod sequence;
+
+pub(crate) use drop::{drop_objects, truncate};
+pub(crate) use sequence::{alter_sequence, create_sequence};
 
 use crate::bind::{Binder, default_of, folded, no_relation, split_name};
 use crate::checks::{self, TableScope};
@@ -9,10 +16,10 @@ use crate::lexer;
 use crate::parse::Statement;
 use crate::prepared::{Compiled, Prepared};
 use crate::run::Tag;
-use crate::utility::{Name, ObjectKind, SequenceOptions};
+use crate::utility::Name;
 use crate::write;
 use homenode_engine::{
-    CheckConstraint, CheckSpec, ColumnSpec, Identity, IndexSpec, PUBLIC, SequenceSpec, Table, TableSpec, quote_name,
+    CheckConstraint, CheckSpec, ColumnSpec, Identity, IndexSpec, PUBLIC, Table, TableSpec, quote_name,
 };
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast;
@@ -87,6 +94,7 @@ struct Constraints<'a> {
     primary_key: Option<(Option<String>, Vec<usize>)>,
     uniques: Vec<(Option<String>, Vec<usize>)>,
     checks: Vec<(Option<String>, &'a ast::Expr)>,
+    foreign: Vec<foreign::Wanted<'a>>,
 }
 
 fn create_table(context: &mut Context, create: &ast::CreateTable) -> Result<Tag> {
@@ -119,8 +127,11 @@ fn create_table(context: &mut Context, create: &ast::CreateTable) -> Result<Tag>
     let scope =
         TableScope { table: &name, columns: columns.iter().map(|column| (column.name.as_str(), column.ty)).collect() };
     let checks = constraints.checks.iter().map(|(name, tree)| check_spec(name, tree, &scope)).collect::<Result<_>>()?;
-    let Constraints { primary_key, uniques, .. } = constraints;
-    context.session.create_table(TableSpec { schema, name, columns, primary_key, uniques, checks })?;
+    let Constraints { primary_key, uniques, foreign, .. } = constraints;
+    let mut table = context.session.create_table(TableSpec { schema, name, columns, primary_key, uniques, checks })?;
+    for wanted in &foreign {
+        table = foreign::add(context, &table, wanted)?;
+    }
     Ok(Tag::Plain("CREATE TABLE"))
 }
 
@@ -231,7 +242,10 @@ fn column_spec<'a>(
                 spec.not_null = true;
             }
             ast::ColumnOption::Generated { .. } => return Err(Error::unsupported("generated columns")),
-            ast::ColumnOption::ForeignKey { .. } => return Err(Error::unsupported("FOREIGN KEY")),
+            ast::ColumnOption::ForeignKey { .. } => {
+                let column = spec.name.clone();
+                constraints.foreign.extend(foreign::Wanted::of_column(name, column, &option.option));
+            }
             ast::ColumnOption::Check(tree) => constraints.checks.push((name, tree)),
             ast::ColumnOption::Collation(name) if is_c_collation(name) => {}
             ast::ColumnOption::Collation(_) => return Err(Error::unsupported("collations other than \"C\"")),
@@ -319,7 +333,10 @@ fn table_constraint<'a>(
             constraints.uniques.push((name.as_ref().map(folded), places));
             Ok(())
         }
-        ast::TableConstraint::ForeignKey { .. } => Err(Error::unsupported("FOREIGN KEY")),
+        ast::TableConstraint::ForeignKey { .. } => {
+            constraints.foreign.extend(foreign::Wanted::of_table(constraint));
+            Ok(())
+        }
         ast::TableConstraint::Check { name, expr, .. } => {
             constraints.checks.push((name.as_ref().map(folded), expr));
             Ok(())
@@ -449,7 +466,10 @@ fn alter_once(context: &mut Context, table: &Arc<Table>, operation: &ast::AlterT
             })
         }
         Op::OwnerTo { .. } => Ok(()),
-        Op::DropConstraint { name, if_exists, .. } => drop_constraint(context, table, &folded(name), *if_exists),
+        Op::DropConstraint { name, if_exists, drop_behavior } => {
+            let cascade = *drop_behavior == Some(ast::DropBehavior::Cascade);
+            drop::drop_constraint(context, table, &folded(name), *if_exists, cascade)
+        }
         other => {
             let text = other.to_string();
             let words: Vec<&str> = text.split_whitespace().take(2).collect();
@@ -487,7 +507,10 @@ fn add_constraint(context: &mut Context, table: &Arc<Table>, constraint: &ast::T
             let spec = IndexSpec { name: name.as_ref().map(folded), columns, unique: true, constraint: true };
             context.session.create_index(table, spec).map(|_| ())
         }
-        ast::TableConstraint::ForeignKey { .. } => Err(Error::unsupported("FOREIGN KEY")),
+        ast::TableConstraint::ForeignKey { .. } => {
+            let Some(wanted) = foreign::Wanted::of_table(constraint) else { return Ok(()) };
+            foreign::add(context, table, &wanted).map(|_| ())
+        }
         ast::TableConstraint::Check { name, expr, .. } => add_check(context, table, &name.as_ref().map(folded), expr),
         _ => Err(Error::unsupported("this table constraint")),
     }
@@ -550,6 +573,9 @@ fn add_column(
     }
     for (name, columns) in constraints.uniques {
         context.session.create_index(&changed, IndexSpec { name, columns, unique: true, constraint: true })?;
+    }
+    for wanted in &constraints.foreign {
+        foreign::add(context, &changed, wanted)?;
     }
     Ok(())
 }
@@ -625,178 +651,6 @@ fn set_not_null(context: &mut Context, table: &Arc<Table>, place: usize) -> Resu
         definition.columns[place].not_null = true;
         Ok(())
     })
-}
-
-fn drop_constraint(context: &mut Context, table: &Arc<Table>, name: &str, if_exists: bool) -> Result<()> {
-    if let Some(index) = table.indexes.iter().find(|index| index.constraint && index.name == name) {
-        return context.session.drop_index(index.oid);
-    }
-    if table.checks.iter().any(|check| check.name == name) {
-        return context.session.alter_table(table, |definition| {
-            definition.checks.retain(|check| check.name != name);
-            Ok(())
-        });
-    }
-    if table.primary_key.as_ref().is_some_and(|key| key.name == name) {
-        return Err(Error::unsupported("ALTER TABLE ... DROP CONSTRAINT of a primary key"));
-    }
-    let message = format!("constraint \"{name}\" of relation \"{}\" does not exist", table.name);
-    if if_exists {
-        context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, format!("{message}, skipping"));
-        return Ok(());
-    }
-    Err(Error::new(SqlState::UNDEFINED_OBJECT, message))
-}
-
-/// DROP TABLE, INDEX, SEQUENCE.
-pub(crate) fn drop_objects(context: &mut Context, kind: ObjectKind, names: &[Name], if_exists: bool) -> Result<Tag> {
-    for name in names {
-        let schema = name.schema.as_deref().unwrap_or(PUBLIC);
-        let dropped = match kind {
-            ObjectKind::Table => match context.session.table(Some(schema), &name.name) {
-                Some(table) => context.session.drop_table(&table).map(|()| true)?,
-                None => false,
-            },
-            ObjectKind::Sequence => {
-                let found = context
-                    .session
-                    .definitions()
-                    .sequence(schema, &name.name)
-                    .map(|sequence| (sequence.oid, sequence.owner));
-                match found {
-                    Some((_, Some(_))) => return Err(in_use(&name.name)),
-                    Some((oid, None)) => context.session.drop_sequence(oid).map(|()| true)?,
-                    None => false,
-                }
-            }
-            ObjectKind::Index => drop_index(context, schema, &name.name)?,
-        };
-        if dropped {
-            continue;
-        }
-        missing(context, kind, name, if_exists)?;
-    }
-    Ok(Tag::Plain(match kind {
-        ObjectKind::Table => "DROP TABLE",
-        ObjectKind::Index => "DROP INDEX",
-        ObjectKind::Sequence => "DROP SEQUENCE",
-    }))
-}
-
-fn in_use(name: &str) -> Error {
-    let message = format!("cannot drop sequence {name} because other objects depend on it");
-    Error::new(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, message).with_hint("Drop the table or column that owns it.")
-}
-
-fn drop_index(context: &mut Context, schema: &str, name: &str) -> Result<bool> {
-    let definitions = context.definitions();
-    for table in definitions.tables() {
-        if table.schema != schema {
-            continue;
-        }
-        if let Some(index) = table.indexes.iter().find(|index| index.name == name) {
-            if index.constraint {
-                return Err(needed_by_constraint(name, &table.name));
-            }
-            context.session.drop_index(index.oid)?;
-            return Ok(true);
-        }
-        if table.primary_key.as_ref().is_some_and(|key| key.name == name) {
-            return Err(needed_by_constraint(name, &table.name));
-        }
-    }
-    Ok(false)
-}
-
-fn needed_by_constraint(name: &str, table: &str) -> Error {
-    let message = format!("cannot drop index {name} because constraint {name} on table {table} requires it");
-    Error::new(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, message)
-        .with_hint(format!("You can drop constraint {name} on table {table} instead."))
-}
-
-fn missing(context: &mut Context, kind: ObjectKind, name: &Name, if_exists: bool) -> Result<()> {
-    let (word, code) = match kind {
-        ObjectKind::Table => ("table", SqlState::UNDEFINED_TABLE),
-        ObjectKind::Index => ("index", SqlState::UNDEFINED_OBJECT),
-        ObjectKind::Sequence => ("sequence", SqlState::UNDEFINED_TABLE),
-    };
-    let message = format!("{word} \"{}\" does not exist", name.name);
-    if !if_exists {
-        return Err(Error::new(code, message));
-    }
-    context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, format!("{message}, skipping"));
-    Ok(())
-}
-
-/// CREATE SEQUENCE.
-pub(crate) fn create_sequence(
-    context: &mut Context,
-    name: &Name,
-    if_not_exists: bool,
-    options: &SequenceOptions,
-) -> Result<Tag> {
-    let schema = name.schema.clone().unwrap_or_else(|| PUBLIC.into());
-    check_schema(&schema)?;
-    if if_not_exists && context.session.definitions().oid(&schema, &name.name).is_some() {
-        let message = format!("relation \"{}\" already exists, skipping", name.name);
-        context.notice("NOTICE", SqlState::DUPLICATE_TABLE, message);
-        return Ok(Tag::Plain("CREATE SEQUENCE"));
-    }
-    let ty = match options.ty.as_deref() {
-        None | Some("bigint" | "int8") => Type::Int8,
-        Some("integer" | "int" | "int4") => Type::Int4,
-        Some("smallint" | "int2") => Type::Int2,
-        Some(_) => {
-            return Err(Error::new(
-                SqlState::INVALID_PARAMETER_VALUE,
-                "sequence type must be smallint, integer, or bigint",
-            ));
-        }
-    };
-    let owner = match &options.owned_by {
-        Some(Some((table, column))) => {
-            let table = table_named(context, &Name { schema: None, name: table.clone(), position: 1 })?;
-            Some((table.oid, column_place(&table, column)?))
-        }
-        _ => None,
-    };
-    context.session.create_sequence(SequenceSpec {
-        schema,
-        name: name.name.clone(),
-        ty,
-        start: options.start,
-        increment: options.increment.unwrap_or(1),
-        min: options.min.flatten(),
-        max: options.max.flatten(),
-        cycle: options.cycle.unwrap_or(false),
-        owner,
-    })?;
-    Ok(Tag::Plain("CREATE SEQUENCE"))
-}
-
-/// ALTER SEQUENCE: RESTART only.
-pub(crate) fn alter_sequence(
-    context: &mut Context,
-    name: &Name,
-    if_exists: bool,
-    options: &SequenceOptions,
-) -> Result<Tag> {
-    let schema = name.schema.as_deref().unwrap_or(PUBLIC);
-    let found = context.session.definitions().sequence(schema, &name.name).cloned();
-    let Some(sequence) = found else {
-        if !if_exists {
-            return Err(no_relation(name.schema.as_deref(), &name.name).with_position(name.position));
-        }
-        let message = format!("relation \"{}\" does not exist, skipping", name.name);
-        context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, message);
-        return Ok(Tag::Plain("ALTER SEQUENCE"));
-    };
-    let only_restart = SequenceOptions { restart: options.restart, ..SequenceOptions::default() };
-    let Some(restart) = options.restart.filter(|_| *options == only_restart) else {
-        return Err(Error::unsupported("ALTER SEQUENCE other than RESTART"));
-    };
-    context.session.setval(sequence.oid, restart.unwrap_or(sequence.start), false)?;
-    Ok(Tag::Plain("ALTER SEQUENCE"))
 }
 
 /// Defaults of columns that COPY does not fill.

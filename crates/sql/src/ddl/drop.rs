@@ -1,0 +1,235 @@
+//! What goes when something is dropped or emptied? DROP, TRUNCATE, and what stands in their way.
+
+use crate::context::Context;
+use crate::run::Tag;
+use crate::utility::{Name, ObjectKind};
+use homenode_engine::{ForeignKey, PUBLIC, Table};
+use homenode_types::{Error, Result, SqlState};
+use std::sync::Arc;
+
+pub(super) fn drop_constraint(
+    context: &mut Context,
+    table: &Arc<Table>,
+    name: &str,
+    if_exists: bool,
+    cascade: bool,
+) -> Result<()> {
+    if let Some(index) = table.indexes.iter().find(|index| index.constraint && index.name == name) {
+        let what = format!("constraint {name} on table {}", table.name);
+        free_key(context, table, index.oid, &what, &index.name, cascade)?;
+        return context.session.drop_index(index.oid);
+    }
+    if let Some(key) = table.foreign_keys.iter().find(|key| key.name == name) {
+        return context.session.drop_foreign_key(table, key.oid);
+    }
+    if table.checks.iter().any(|check| check.name == name) {
+        return context.session.alter_table(table, |definition| {
+            definition.checks.retain(|check| check.name != name);
+            Ok(())
+        });
+    }
+    if table.primary_key.as_ref().is_some_and(|key| key.name == name) {
+        return Err(Error::unsupported("ALTER TABLE ... DROP CONSTRAINT of a primary key"));
+    }
+    let message = format!("constraint \"{name}\" of relation \"{}\" does not exist", table.name);
+    if if_exists {
+        context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, format!("{message}, skipping"));
+        return Ok(());
+    }
+    Err(Error::new(SqlState::UNDEFINED_OBJECT, message))
+}
+
+/// The foreign keys that refer to a table, or to its key number `key`, with their tables.
+fn references(context: &mut Context, table: &Table, key: Option<u32>) -> Vec<(Arc<Table>, ForeignKey)> {
+    let definitions = context.definitions();
+    let mut found = Vec::new();
+    for child in table.referrers.iter().filter_map(|&oid| definitions.table_by_oid(oid)) {
+        let keys = child.foreign_keys.iter().filter(|other| other.parent == table.oid);
+        let keys = keys.filter(|other| key.is_none_or(|key| other.key == key));
+        found.extend(keys.map(|key| (child.clone(), key.clone())));
+    }
+    found.sort_by_key(|(_, key)| key.oid);
+    found
+}
+
+/// Drops the foreign keys that refer to what is dropped, if that was asked for; 2BP01 if not. `what` is dropped, `on` is what they
+/// depend on.
+fn drop_references(
+    context: &mut Context,
+    found: &[(Arc<Table>, ForeignKey)],
+    what: &str,
+    on: &str,
+    cascade: bool,
+) -> Result<()> {
+    if found.is_empty() {
+        return Ok(());
+    }
+    let shown = |(child, key): &(Arc<Table>, ForeignKey)| format!("constraint {} on table {}", key.name, child.name);
+    if !cascade {
+        let lines: Vec<String> = found.iter().map(|one| format!("{} depends on {on}", shown(one))).collect();
+        let message = format!("cannot drop {what} because other objects depend on it");
+        return Err(Error::new(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, message)
+            .with_detail(lines.join("\n"))
+            .with_hint("Use DROP ... CASCADE to drop the dependent objects too."));
+    }
+    let message = match found {
+        [one] => format!("drop cascades to {}", shown(one)),
+        several => format!("drop cascades to {} other objects", several.len()),
+    };
+    context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, message);
+    for (child, key) in found {
+        context.session.drop_foreign_key(child, key.oid)?;
+    }
+    Ok(())
+}
+
+/// Locks a table against all others, and gives its definition as it is then: nothing comes to refer to it any more.
+fn locked(context: &mut Context, table: &Arc<Table>) -> Result<Arc<Table>> {
+    context.session.lock_table(table)?;
+    Ok(context.session.definitions().table_by_oid(table.oid).cloned().unwrap_or_else(|| table.clone()))
+}
+
+/// Sees to it that nothing refers to the key number `key` of a table any more.
+fn free_key(context: &mut Context, table: &Arc<Table>, key: u32, what: &str, index: &str, cascade: bool) -> Result<()> {
+    let table = locked(context, table)?;
+    let found = references(context, &table, Some(key));
+    drop_references(context, &found, what, &format!("index {index}"), cascade)
+}
+
+/// DROP TABLE, INDEX, SEQUENCE.
+pub(crate) fn drop_objects(
+    context: &mut Context,
+    kind: ObjectKind,
+    names: &[Name],
+    if_exists: bool,
+    cascade: bool,
+) -> Result<Tag> {
+    if kind == ObjectKind::Table {
+        drop_tables(context, names, if_exists, cascade)?;
+        return Ok(Tag::Plain("DROP TABLE"));
+    }
+    for name in names {
+        let schema = name.schema.as_deref().unwrap_or(PUBLIC);
+        let dropped = match kind {
+            ObjectKind::Sequence => {
+                let found = context
+                    .session
+                    .definitions()
+                    .sequence(schema, &name.name)
+                    .map(|sequence| (sequence.oid, sequence.owner));
+                match found {
+                    Some((_, Some(_))) => return Err(in_use(&name.name)),
+                    Some((oid, None)) => context.session.drop_sequence(oid).map(|()| true)?,
+                    None => false,
+                }
+            }
+            _ => drop_index(context, schema, &name.name, cascade)?,
+        };
+        if !dropped {
+            missing(context, kind, name, if_exists)?;
+        }
+    }
+    Ok(Tag::Plain(if kind == ObjectKind::Index { "DROP INDEX" } else { "DROP SEQUENCE" }))
+}
+
+fn drop_tables(context: &mut Context, names: &[Name], if_exists: bool, cascade: bool) -> Result<()> {
+    let mut tables: Vec<Arc<Table>> = Vec::with_capacity(names.len());
+    for name in names {
+        match context.session.table(Some(name.schema.as_deref().unwrap_or(PUBLIC)), &name.name) {
+            Some(table) if tables.iter().any(|known| known.oid == table.oid) => {}
+            Some(table) => tables.push(locked(context, &table)?),
+            None => missing(context, ObjectKind::Table, name, if_exists)?,
+        }
+    }
+    // Tables that are dropped together don't stand in each other's way.
+    let all: Vec<u32> = tables.iter().map(|table| table.oid).collect();
+    for table in &tables {
+        let mut found = references(context, table, None);
+        let inside = found.iter().filter(|(child, _)| child.oid != table.oid && all.contains(&child.oid));
+        for (child, key) in inside {
+            context.session.drop_foreign_key(child, key.oid)?;
+        }
+        found.retain(|(child, _)| !all.contains(&child.oid));
+        let what = format!("table {}", table.name);
+        drop_references(context, &found, &what, &what, cascade)?;
+    }
+    tables.iter().try_for_each(|table| context.session.drop_table(table))
+}
+
+/// TRUNCATE.
+pub(crate) fn truncate(
+    context: &mut Context,
+    mut tables: Vec<Arc<Table>>,
+    restart_identity: bool,
+    cascade: bool,
+) -> Result<()> {
+    let mut next = 0;
+    while let Some(table) = tables.get(next).cloned() {
+        next += 1;
+        let table = locked(context, &table)?;
+        for (child, _) in references(context, &table, None) {
+            if tables.iter().any(|known| known.oid == child.oid) {
+                continue;
+            }
+            if !cascade {
+                let message = "cannot truncate a table referenced in a foreign key constraint";
+                return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                    .with_detail(format!("Table \"{}\" references \"{}\".", child.name, table.name))
+                    .with_hint(format!(
+                        "Truncate table \"{}\" at the same time, or use TRUNCATE ... CASCADE.",
+                        child.name
+                    )));
+            }
+            let message = format!("truncate cascades to table \"{}\"", child.name);
+            context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, message);
+            tables.push(child);
+        }
+    }
+    context.session.truncate(&tables, restart_identity)
+}
+
+fn in_use(name: &str) -> Error {
+    let message = format!("cannot drop sequence {name} because other objects depend on it");
+    Error::new(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, message).with_hint("Drop the table or column that owns it.")
+}
+
+fn drop_index(context: &mut Context, schema: &str, name: &str, cascade: bool) -> Result<bool> {
+    let definitions = context.definitions();
+    for table in definitions.tables() {
+        if table.schema != schema {
+            continue;
+        }
+        if let Some(index) = table.indexes.iter().find(|index| index.name == name) {
+            if index.constraint {
+                return Err(needed_by_constraint(name, &table.name));
+            }
+            free_key(context, &table, index.oid, &format!("index {name}"), name, cascade)?;
+            context.session.drop_index(index.oid)?;
+            return Ok(true);
+        }
+        if table.primary_key.as_ref().is_some_and(|key| key.name == name) {
+            return Err(needed_by_constraint(name, &table.name));
+        }
+    }
+    Ok(false)
+}
+
+fn needed_by_constraint(name: &str, table: &str) -> Error {
+    let message = format!("cannot drop index {name} because constraint {name} on table {table} requires it");
+    Error::new(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, message)
+        .with_hint(format!("You can drop constraint {name} on table {table} instead."))
+}
+
+fn missing(context: &mut Context, kind: ObjectKind, name: &Name, if_exists: bool) -> Result<()> {
+    let (word, code) = match kind {
+        ObjectKind::Table => ("table", SqlState::UNDEFINED_TABLE),
+        ObjectKind::Index => ("index", SqlState::UNDEFINED_OBJECT),
+        ObjectKind::Sequence => ("sequence", SqlState::UNDEFINED_TABLE),
+    };
+    let message = format!("{word} \"{}\" does not exist", name.name);
+    if !if_exists {
+        return Err(Error::new(code, message));
+    }
+    context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, format!("{message}, skipping"));
+    Ok(())
+}
