@@ -42,9 +42,18 @@ fn homes(topology: &Topology, cpus_max: usize) -> Vec<Home> {
     nodes.into_iter().map(home).collect()
 }
 
+/// A thread, as its work sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Worker {
+    /// Threads are numbered from 0, node by node.
+    pub number: usize,
+    /// The node that it is bound to; none if it may run anywhere.
+    pub node: Option<usize>,
+}
+
 /// Work that was asked for: pieces by number.
 trait Work: Send + Sync {
-    fn run(&self, piece: usize, node: Option<usize>);
+    fn run(&self, piece: usize, worker: Worker);
 }
 
 /// A job's pieces that nobody has taken yet.
@@ -149,16 +158,16 @@ struct Job<F, T> {
     waiter: Task,
 }
 
-impl<T: Send, F: Fn(usize) -> Result<T> + Send + Sync> Work for Job<F, T> {
-    fn run(&self, piece: usize, node: Option<usize>) {
+impl<T: Send, F: Fn(usize, Worker) -> Result<T> + Send + Sync> Work for Job<F, T> {
+    fn run(&self, piece: usize, worker: Worker) {
         // After an error nobody wants the others.
         if !self.failed.load(Ordering::Relaxed) {
-            match catch_unwind(AssertUnwindSafe(|| (self.work)(piece))) {
+            match catch_unwind(AssertUnwindSafe(|| (self.work)(piece, worker))) {
                 Ok(result) => {
                     if result.is_err() {
                         self.failed.store(true, Ordering::Relaxed);
                     }
-                    self.nodes.lock()[piece] = node;
+                    self.nodes.lock()[piece] = worker.node;
                     self.results.lock()[piece] = Some(result);
                 }
                 // The session's panic: it goes on there.
@@ -203,7 +212,7 @@ impl Crew {
     pub fn run<T: Send + 'static>(
         &self,
         nodes: &[Option<usize>],
-        work: impl Fn(usize) -> Result<T> + Send + Sync + 'static,
+        work: impl Fn(usize, Worker) -> Result<T> + Send + Sync + 'static,
     ) -> Result<Done<T>> {
         let job = Arc::new(Job {
             work,
@@ -264,8 +273,8 @@ impl Crew {
     fn start(&self, queue: &mut Queue) {
         for (home, place) in self.0.homes.iter().enumerate() {
             for _ in 0..place.threads {
-                let shared = self.0.clone();
-                queue.threads.push(thread::spawn("homenode-scan", move || serve(&shared, home)));
+                let (shared, number) = (self.0.clone(), queue.threads.len());
+                queue.threads.push(thread::spawn("homenode-scan", move || serve(&shared, home, number)));
             }
         }
     }
@@ -283,11 +292,11 @@ impl Crew {
 }
 
 /// A thread of the crew.
-fn serve(shared: &Shared, home: usize) {
+fn serve(shared: &Shared, home: usize, number: usize) {
     let Home { node, cpus, .. } = &shared.homes[home];
     // Refused in some containers; then its pages are just not near.
     let bound = !cpus.is_empty() && thread::pin_to_cpus(cpus).is_ok();
-    let node = node.filter(|_| bound);
+    let worker = Worker { number, node: node.filter(|_| bound) };
     let me = task::current();
     loop {
         let mut queue = shared.queue.lock();
@@ -295,7 +304,7 @@ fn serve(shared: &Shared, home: usize) {
             let helper = queue.helper();
             drop(queue);
             helper.iter().for_each(Task::unpark);
-            work.run(piece, node);
+            work.run(piece, worker);
             drop(work);
             shared.queue.lock().done_with(home, number);
             continue;
@@ -341,7 +350,7 @@ mod tests {
     fn own_pieces_come_first_and_others_last() {
         struct Nothing;
         impl Work for Nothing {
-            fn run(&self, _: usize, _: Option<usize>) {}
+            fn run(&self, _: usize, _: Worker) {}
         }
         let post = |pieces: [Vec<usize>; 3], number| Posted {
             work: Arc::new(Nothing),
@@ -366,9 +375,9 @@ mod tests {
     #[test]
     fn results_are_in_order_and_the_first_error_counts() {
         let crew = Crew::new(&machine("laptop-8"));
-        let done = crew.run(&[None; 100], |piece| Ok(piece * 2)).unwrap();
+        let done = crew.run(&[None; 100], |piece, _| Ok(piece * 2)).unwrap();
         assert_eq!(done.iter().map(|(value, _)| *value).collect::<Vec<_>>(), (0..200).step_by(2).collect::<Vec<_>>());
-        let failed = crew.run(&[None; 50], |piece| match piece {
+        let failed = crew.run(&[None; 50], |piece, _| match piece {
             7 => Err(Error::new(SqlState::DIVISION_BY_ZERO, "seven")),
             _ => Ok(()),
         });
@@ -378,15 +387,16 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..20 {
-                        assert_eq!(crew.run(&[Some(0), None, Some(9)], Ok).unwrap().len(), 3);
+                        assert_eq!(crew.run(&[Some(0), None, Some(9)], |piece, _| Ok(piece)).unwrap().len(), 3);
                     }
                 });
             }
         });
-        let panicked = catch_unwind(AssertUnwindSafe(|| crew.run(&[None; 3], |_| -> Result<()> { panic!("a test") })));
+        let panicked =
+            catch_unwind(AssertUnwindSafe(|| crew.run(&[None; 3], |_, _| -> Result<()> { panic!("a test") })));
         assert!(panicked.is_err());
-        assert_eq!(crew.run(&[None], Ok).unwrap(), [(0, None)]);
+        assert_eq!(crew.run(&[None], |piece, _| Ok(piece)).unwrap(), [(0, None)]);
         crew.stop();
-        assert!(crew.run(&[None], Ok).is_err());
+        assert!(crew.run(&[None], |piece, _| Ok(piece)).is_err());
     }
 }

@@ -2,14 +2,16 @@
 
 use crate::catalog::{Definitions, Index, Table, TableDefinition};
 use crate::crew::Crew;
-use crate::error::{Result, Storage};
+use crate::error::{Error, Result, SqlState, Storage};
 use crate::housekeeping;
 use crate::info::Sessions;
 use crate::overflow::{Overflow, overflow_tree};
 use crate::placement::WorkerPlace;
+use crate::query_memory::Queries;
 use crate::record;
 use crate::recovery;
 use crate::rowid::RowIds;
+use crate::saved::SavedSettings;
 use crate::sequence::Sequences;
 use crate::session::Session;
 use crate::stats::LaneStats;
@@ -61,6 +63,8 @@ pub struct Options {
     pub log_buffer_bytes: usize,
     /// Bytes of a log segment.
     pub log_segment_bytes: u64,
+    /// What counts in place of `pool_bytes` and `pool_policy` if it can be had.
+    pub saved: SavedSettings,
     /// The machine to place memory on; `None` looks at the one that it runs on.
     pub topology: Option<Topology>,
 }
@@ -85,6 +89,7 @@ impl Default for Options {
             checkpoint_log_bytes: 1 << 30,
             log_buffer_bytes: 16 << 20,
             log_segment_bytes: 64 << 20,
+            saved: SavedSettings::default(),
             topology: None,
         }
     }
@@ -173,6 +178,8 @@ pub struct Inner {
     pub(crate) catalog: Catalog,
     pub(crate) sequences: Sequences,
     pub(crate) sessions: Sessions,
+    /// Big scans that run now.
+    pub(crate) queries: Queries,
     /// Threads for big scans.
     pub(crate) crew: Crew,
     /// Who serves each lane.
@@ -186,6 +193,9 @@ pub struct Inner {
     stopping: CachePadded<AtomicBool>,
     closing: AtomicBool,
     threads: Mutex<Vec<JoinHandle>>,
+    /// One change at a time of the settings that are kept.
+    pub(crate) saving: Mutex<()>,
+    pub(crate) refused_settings: Vec<String>,
     _folder: FolderLock,
 }
 
@@ -261,6 +271,68 @@ impl Wal for PoolWal {
     }
 }
 
+/// The pool as the saved settings want it, or, when that cannot be had, as the options do; and why, then.
+fn pool_as_saved(
+    dir: &Path,
+    options: &Options,
+    log: &Arc<Log>,
+    planned: &Topology,
+) -> Result<(Arc<Pool>, Vec<String>)> {
+    let mut refused = options.saved.ignored.clone();
+    if !options.saved.is_empty() {
+        let wanted = options.saved.pool_bytes.unwrap_or(0) as u64;
+        let room = homenode_memory::available_bytes(planned).unwrap_or(u64::MAX);
+        let pool = match wanted > room {
+            true => Err(no_room(wanted, room)),
+            false => make_pool(dir, options, &options.saved, log, planned),
+        };
+        match pool {
+            Ok(pool) => return Ok((pool, refused)),
+            Err(error) => refused.push(format!("{}: {}", options.saved, error.message)),
+        }
+    }
+    make_pool(dir, options, &SavedSettings::default(), log, planned).map(|pool| (pool, refused))
+}
+
+fn no_room(bytes: u64, room: u64) -> Error {
+    let message =
+        format!("the pool takes {bytes} bytes: the machine, or this process's control group, can give {room}");
+    Error::new(SqlState::OUT_OF_MEMORY, message)
+}
+
+fn make_pool(
+    dir: &Path,
+    options: &Options,
+    saved: &SavedSettings,
+    log: &Arc<Log>,
+    planned: &Topology,
+) -> Result<Arc<Pool>> {
+    let file = File::open(&dir.join("pages"), &OpenOptions::new().read(true).write(true).create(true)).sql()?;
+    let wanted = saved.pool_policy.as_ref().unwrap_or(&options.pool_policy);
+    let policy = if options.numa { wanted.clone() } else { Policy::Default };
+    let bytes = saved.pool_bytes.unwrap_or(options.pool_bytes);
+    // A bound pool is either all there or refused: later there would be nobody to tell.
+    let prefault = options.prefault.unwrap_or(!planned.is_uniform()) || matches!(policy, Policy::Bind(_));
+    // Beyond its group's limit the process would be ended while the pool is filled.
+    let room = homenode_memory::group_available_bytes().filter(|room| prefault && *room < bytes as u64);
+    if let Some(room) = room {
+        return Err(no_room(bytes as u64, room));
+    }
+    let config = PoolConfig {
+        prefault,
+        partitions: options.lanes,
+        huge_pages: options.huge_pages,
+        read_ahead: options.read_ahead,
+        policy,
+        far_nodes: options.far_nodes.clone(),
+        far_bytes: options.far_bytes,
+        bytes,
+        lanes: options.lanes,
+        ..PoolConfig::default()
+    };
+    Pool::new(config, file, Arc::new(PoolWal(log.clone())), planned).sql()
+}
+
 /// An open database.
 ///
 /// Cheap to clone; the last clone and session that goes away closes it, as [`Database::close`] does on purpose.
@@ -326,22 +398,7 @@ impl Database {
             None => Log::create(log_config).sql()?,
             Some(_) => Log::open_at(log_config, plan.log_end).sql()?,
         };
-        let file = File::open(&dir.join("pages"), &OpenOptions::new().read(true).write(true).create(true)).sql()?;
-        let policy = if options.numa { options.pool_policy.clone() } else { Policy::Default };
-        let pool_config = PoolConfig {
-            // A bound pool is either all there or refused: later there would be nobody to tell.
-            prefault: options.prefault.unwrap_or(!planned.is_uniform()) || matches!(policy, Policy::Bind(_)),
-            partitions: options.lanes,
-            huge_pages: options.huge_pages,
-            read_ahead: options.read_ahead,
-            policy,
-            far_nodes: options.far_nodes.clone(),
-            far_bytes: options.far_bytes,
-            bytes: options.pool_bytes,
-            lanes: options.lanes,
-            ..PoolConfig::default()
-        };
-        let pool = Pool::new(pool_config, file, Arc::new(PoolWal(log.clone())), &planned).sql()?;
+        let (pool, refused_settings) = pool_as_saved(&dir, &options, &log, &planned)?;
         let recovered = recovery::run(&dir, plan, &pool, &log, options.lanes)?;
         let catalog_tree = match recovered.catalog_root {
             Some(root) => Tree::open(pool.clone(), log.clone(), CATALOG_TREE_ID, root),
@@ -371,6 +428,7 @@ impl Database {
             },
             sequences: Sequences::new(recovered.sequences),
             sessions: Sessions::default(),
+            queries: Queries::default(),
             workers: (0..options.lanes).map(|_| WorkerPlace::new()).collect(),
             checkpoints: housekeeping::Checkpoints::new(recovered.redo_start),
             purges: crate::purge::Purges::new(),
@@ -379,6 +437,8 @@ impl Database {
             stopping: CachePadded(AtomicBool::new(false)),
             closing: AtomicBool::new(false),
             threads: Mutex::new(Vec::new()),
+            saving: Mutex::default(),
+            refused_settings,
             _folder: folder,
             pool,
             log,

@@ -2,7 +2,7 @@
 
 use crate::database::{Database, Inner};
 use crate::placement::{NOWHERE, node_of};
-use crate::session_memory::{MemoryUse, SessionMemory};
+use crate::session_memory::{MemoryUse, PrivateMemory};
 use crate::stats::Counter;
 use homenode_log::LogStats;
 use homenode_platform::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -42,7 +42,7 @@ pub struct SessionShared {
     query_since_us: AtomicI64,
     transaction_since_us: AtomicI64,
     /// Its private memory.
-    pub memory: SessionMemory,
+    pub memory: Arc<PrivateMemory>,
     texts: Mutex<Texts>,
     cancel_reason: AtomicU64,
     numbers: Mutex<(HashMap<u32, i64>, Option<i64>)>,
@@ -72,7 +72,7 @@ impl SessionShared {
             state_since_us: AtomicI64::new(now),
             query_since_us: AtomicI64::new(0),
             transaction_since_us: AtomicI64::new(0),
-            memory: SessionMemory::default(),
+            memory: Arc::default(),
             texts: Mutex::new(Texts::default()),
             cancel_reason: AtomicU64::new(0),
             numbers: Mutex::new((HashMap::new(), None)),

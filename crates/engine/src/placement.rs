@@ -1,8 +1,8 @@
 //! On which nodes do workers and sessions live, and how is a session told to move? And: pages loaded ahead of need.
 //!
 //! A session is moved by asking: its wish is noted here, and the worker that serves it hands it over before its next
-//! statement, when it is in no transaction. What it has allocated by then stays where it is; what it allocates from then on
-//! comes from its new node.
+//! statement, when it is in no transaction. Its buffers are made anew there and its statements planned anew, by the new worker's
+//! thread, so they are memory of its node. Settings and names stay where they were.
 
 use crate::database::Database;
 use crate::error::{Error, Result, SqlState, Storage};
@@ -104,6 +104,7 @@ impl Session {
         assert!(!self.in_transaction(), "a transaction stays on its lane");
         self.lane = lane % self.db.lanes.len();
         self.shared.moved_to(self.lane);
+        self.buffers = Default::default();
         self.forget_definitions();
     }
 

@@ -1,10 +1,9 @@
-//! How much private memory does a session hold, and for what? What is big is said by whoever holds it, at the places where
-//! it grows by a lot; small things are not counted.
+//! How much private memory does a session hold, or a thread that works for it, and for what? What is big is said by whoever
+//! holds it, at the places where it grows by a lot; small things are not counted.
 //!
-//! Each number is written by the session's own task only and read by views. Where memory is one piece, its address is kept
-//! too, so that a view can ask the kernel on which node it is.
+//! The numbers are read by views. Where memory is one piece, its address is kept too, so that a view can ask the kernel on which
+//! node it is.
 
-use crate::info::SessionShared;
 use homenode_platform::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::Arc;
 
@@ -17,16 +16,32 @@ pub enum MemoryContext {
     Output,
     /// Rows of sorts.
     Sort,
-    /// Hash tables of joins and groups.
+    /// Hash tables of joins and groups, with what aggregates gather.
     Hash,
+    /// Syntax trees and plans of statements that are kept.
+    Plan,
+    /// The stack of a session at work: address space, of which only touched pages are memory.
+    Stack,
+    /// Buffers of a thread that scans.
+    Scan,
+}
+
+impl MemoryContext {
+    /// Whether it belongs to the statement that runs, rather than to the connection.
+    pub fn is_statements(self) -> bool {
+        matches!(self, MemoryContext::Sort | MemoryContext::Hash | MemoryContext::Stack)
+    }
 }
 
 /// All of them, and their names.
-const CONTEXTS: [(MemoryContext, &str); 4] = [
+const CONTEXTS: [(MemoryContext, &str); 7] = [
     (MemoryContext::Input, "input"),
     (MemoryContext::Output, "output"),
     (MemoryContext::Sort, "sort"),
     (MemoryContext::Hash, "hash"),
+    (MemoryContext::Plan, "plan"),
+    (MemoryContext::Stack, "stack"),
+    (MemoryContext::Scan, "scan"),
 ];
 
 #[derive(Default)]
@@ -38,13 +53,15 @@ struct Gauge {
     piece: AtomicUsize,
 }
 
-/// A session's numbers.
+/// The numbers of a session, or of a thread that works for it.
 #[derive(Default)]
-pub struct SessionMemory([Gauge; CONTEXTS.len()]);
+pub struct PrivateMemory([Gauge; CONTEXTS.len()]);
 
-/// One context of a session, for views.
+/// One context, for views.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
+    /// What it is for.
+    pub context: MemoryContext,
     /// Its name.
     pub name: &'static str,
     /// Bytes now.
@@ -55,7 +72,7 @@ pub struct MemoryUse {
     pub piece: std::ops::Range<usize>,
 }
 
-impl SessionMemory {
+impl PrivateMemory {
     /// Says that the context holds one piece of memory of so many bytes, and nothing else.
     pub fn set(&self, context: MemoryContext, address: usize, bytes: usize) {
         let gauge = &self.0[context as usize];
@@ -69,6 +86,7 @@ impl SessionMemory {
             let gauge = &self.0[*context as usize];
             let address = gauge.address.load(Relaxed);
             MemoryUse {
+                context: *context,
                 name,
                 bytes: gauge.bytes.load(Relaxed),
                 peak_bytes: gauge.peak.load(Relaxed),
@@ -90,33 +108,42 @@ impl Gauge {
     }
 }
 
-/// Memory of one sort or hash table; counted until it is dropped.
+/// Memory of one sort, hash table or plan; counted until it is dropped, by whichever thread.
 pub struct Charge {
-    shared: Arc<SessionShared>,
+    memory: Arc<PrivateMemory>,
     context: MemoryContext,
     bytes: u64,
+    /// Where its largest piece is.
+    address: usize,
 }
 
 impl Charge {
     /// Begins with nothing.
-    pub fn new(shared: &Arc<SessionShared>, context: MemoryContext) -> Charge {
-        Charge { shared: shared.clone(), context, bytes: 0 }
+    pub fn new(memory: &Arc<PrivateMemory>, context: MemoryContext) -> Charge {
+        Charge { memory: memory.clone(), context, bytes: 0, address: 0 }
+    }
+
+    fn gauge(&self) -> &Gauge {
+        &self.memory.0[self.context as usize]
     }
 
     /// It is `bytes` now, the largest piece of which is at `piece`.
     pub fn set(&mut self, bytes: usize, piece: std::ops::Range<usize>) {
-        let gauge = &self.shared.memory.0[self.context as usize];
-        // One task writes, so a load and a store do.
-        let others = gauge.bytes.load(Relaxed).saturating_sub(self.bytes);
-        self.bytes = bytes as u64;
-        gauge.bytes.store(others + self.bytes, Relaxed);
-        gauge.note(piece.start, piece.len());
+        // Wraps around when it gets less.
+        self.gauge().bytes.fetch_add((bytes as u64).wrapping_sub(self.bytes), Relaxed);
+        self.gauge().note(piece.start, piece.len());
+        (self.bytes, self.address) = (bytes as u64, piece.start);
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.set(0, 0..0);
+        let gauge = self.gauge();
+        gauge.bytes.fetch_sub(self.bytes, Relaxed);
+        // Another one's piece stays known.
+        if gauge.address.load(Relaxed) == self.address {
+            gauge.note(0, 0);
+        }
     }
 }
 
@@ -133,18 +160,19 @@ mod tests {
 
     #[test]
     fn charges_add_up_and_go() {
-        let shared = Arc::new(SessionShared::new(1, 0, 0));
-        let find = |name: &str| shared.memory.list().into_iter().find(|part| part.name == name).unwrap();
-        let mut first = Charge::new(&shared, MemoryContext::Sort);
-        let mut second = Charge::new(&shared, MemoryContext::Sort);
+        let memory = Arc::new(PrivateMemory::default());
+        let find = |name: &str| memory.list().into_iter().find(|part| part.name == name).unwrap();
+        let mut first = Charge::new(&memory, MemoryContext::Sort);
+        let mut second = Charge::new(&memory, MemoryContext::Sort);
         first.set(1000, 4096..5000);
         second.set(500, 8192..8600);
         first.set(2000, 4096..6000);
         assert_eq!((find("sort").bytes, find("sort").peak_bytes, find("sort").piece), (2500, 2500, 4096..6000));
-        drop(first);
+        assert_eq!(find("sort").piece, 4096..6000);
+        std::thread::spawn(move || drop(first)).join().unwrap();
         assert_eq!((find("sort").bytes, find("sort").peak_bytes), (500, 2500));
         drop(second);
-        shared.memory.set(MemoryContext::Input, 64, 128);
+        memory.set(MemoryContext::Input, 64, 128);
         assert_eq!((find("sort").bytes, find("input").bytes, find("hash").bytes), (0, 128, 0));
     }
 }

@@ -7,6 +7,10 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
+/// So that `homenode.memory_contexts` knows what plans weigh.
+#[global_allocator]
+static ALLOCATOR: homenode_memory::Metered = homenode_memory::Metered;
+
 /// A relational database for machines whose memory is not uniform.
 ///
 /// Example: homenode serve --data ./homenode-data, then psql -h 127.0.0.1 -p 5433 -d postgres

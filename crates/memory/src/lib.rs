@@ -5,7 +5,8 @@
 //! ([`Region::migrate`]). On a machine with one memory node no policy call is made at all. Containers often forbid these
 //! calls: that is a [`Refusal`] to show, and only [`Policy::Bind`] makes it an error.
 //!
-//! Memory of another kind, that is taken and given back all the time, is counted by who holds it (the engine's `session_memory`).
+//! Memory of another kind, that is taken and given back all the time, is counted by who holds it (the engine's `session_memory`);
+//! [`Metered`] weighs what is built in one go.
 //!
 //! Only Linux on 64-bit machines has policies. Elsewhere and under Miri regions are plain allocations with the same interface, and
 //! every policy is refused as not supported. On the simulated machine (`--cfg homenode_lab`) they are plain allocations whose
@@ -24,6 +25,8 @@
 mod census;
 #[cfg(all(target_os = "linux", not(homenode_lab), not(miri)))]
 pub mod foreign;
+mod limit;
+mod meter;
 mod outcome;
 mod policy;
 mod prefault;
@@ -39,6 +42,8 @@ mod sys;
 mod sys;
 
 pub use census::{Census, Whereabouts};
+pub use limit::{group_available_bytes, group_limit_bytes};
+pub use meter::{Metered, taken_bytes};
 pub use outcome::{MemoryError, Placement, Refusal};
 pub use policy::{HugePages, ParsePolicyError, Policy};
 pub use prefault::{Prefault, prefault_all};

@@ -223,9 +223,11 @@ fn check_huge_bytes(bytes: usize, policy: &Policy, nodes: &Nodes) -> Result<(), 
     Err(MemoryError::HugePagesOnNodes { bytes, policy: policy.clone(), free_bytes })
 }
 
-/// Bytes that all nodes of this process together could give at this moment; nothing where the system doesn't say.
+/// Bytes that all nodes of this process together could give at this moment, and that its control group allows; nothing where the
+/// system doesn't say.
 pub fn available_bytes(topology: &Topology) -> Option<u64> {
-    topology.memory_nodes().iter().map(|node| sys::available_bytes(node.id)).sum()
+    let machine: Option<u64> = topology.memory_nodes().iter().map(|node| sys::available_bytes(node.id)).sum();
+    machine.map(|bytes| bytes.min(crate::group_available_bytes().unwrap_or(u64::MAX)))
 }
 
 /// Bytes that one node could give at this moment; nothing where the system doesn't say.

@@ -53,8 +53,10 @@ pub enum PoolError {
         /// The system's answer.
         source: Arc<io::Error>,
     },
-    /// The machine has too little memory left for the pool to grow.
-    #[error("the pool cannot grow by {bytes} bytes: the machine can give {available_bytes} more")]
+    /// The machine, or the control group, has too little memory left for the pool to grow.
+    #[error(
+        "the pool cannot grow by {bytes} bytes: the machine, or this process's control group, can give {available_bytes} more"
+    )]
     NoMemory {
         /// What was asked for.
         bytes: u64,

@@ -107,7 +107,7 @@ impl<B: Backend> Server<B> {
         let poll = Poll::new().map_err(ServerError::Worker)?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE).map_err(refused)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(ServerError::Worker)?);
-        let shared = Arc::new(Shared::new(backend, config.max_connections));
+        let shared = Arc::new(Shared::new(backend, config.max_connections, config.stack_bytes));
         let workers = (0..config.workers.max(1))
             .map(|index| {
                 let home = config.worker_homes.get(index).cloned();

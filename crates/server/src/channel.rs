@@ -132,7 +132,15 @@ impl Channel {
         }
     }
 
-    /// Address and size of the buffer of what is not answered yet.
+    /// Copies what is in the buffers to memory of the calling thread.
+    pub(crate) fn renew_buffers(&self) {
+        let mut input = self.input.borrow_mut();
+        *input = input.clone();
+        let mut unsent = self.unsent.borrow_mut();
+        unsent.0 = unsent.0.clone();
+    }
+
+    /// Address and capacity of what waits to be answered.
     pub(crate) fn input_buffer(&self) -> (usize, usize) {
         let input = self.input.borrow();
         (input.as_ptr().addr(), input.capacity())

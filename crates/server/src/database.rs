@@ -164,6 +164,10 @@ impl Session for SqlSession {
         shared.memory.set(MemoryContext::Output, output.0, output.1);
     }
 
+    fn stack_changed(&self, stack: (usize, usize)) {
+        self.connection.shared_ref().memory.set(MemoryContext::Stack, stack.0, stack.1);
+    }
+
     fn move_to(&mut self, lane: usize) {
         self.connection.move_to(lane);
     }

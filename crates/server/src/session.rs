@@ -94,17 +94,23 @@ impl<B: Backend> Session<B> {
         open.backend.wants_to_move_to()
     }
 
-    /// Goes on as a session of worker `lane`, which is the caller.
-    pub(crate) fn move_to(&mut self, lane: usize) {
+    /// Goes on as a session of worker `lane`, which is the caller: its buffers are made anew, by that thread.
+    pub(crate) fn move_to(&mut self, lane: usize, channel: &Channel) {
         self.lane = lane;
+        self.answers = Vec::new();
+        channel.renew_buffers();
         if let Some(open) = &mut self.open {
             open.backend.move_to(lane);
         }
+        self.note_buffers(channel);
     }
 
     /// Answers all whole messages in the channel. Runs in a task.
     pub(crate) fn turn(&mut self, channel: &Channel, shared: &Shared<B>) {
         let mut slice = 0;
+        // The stack's upper end: this is nearly the first frame on it.
+        let top = std::ptr::from_ref(&slice).addr();
+        self.note_stack((top.saturating_sub(shared.stack_bytes), shared.stack_bytes));
         while !self.over && channel.has_message() && channel.peer() != Peer::Gone && !channel.is_congested() {
             let input = channel.take_input();
             let mut used = 0;
@@ -169,6 +175,13 @@ impl<B: Backend> Session<B> {
         }
         channel.send_all(&mut self.answers);
         self.note_buffers(channel);
+        self.note_stack((0, 0));
+    }
+
+    fn note_stack(&self, stack: (usize, usize)) {
+        if let Some(open) = &self.open {
+            open.backend.stack_changed(stack);
+        }
     }
 
     /// Tells the views about the buffers, if they have moved or grown.

@@ -8,11 +8,13 @@ use crate::registry::Registry;
 pub(crate) struct Shared<B> {
     pub(crate) backend: B,
     pub(crate) registry: Arc<Registry>,
+    /// Address space of a task's stack.
+    pub(crate) stack_bytes: usize,
 }
 
 impl<B: Backend> Shared<B> {
-    pub(crate) fn new(backend: B, max_connections: usize) -> Shared<B> {
-        Shared { backend, registry: Registry::new(max_connections) }
+    pub(crate) fn new(backend: B, max_connections: usize, stack_bytes: usize) -> Shared<B> {
+        Shared { backend, registry: Registry::new(max_connections), stack_bytes }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

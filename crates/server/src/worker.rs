@@ -263,7 +263,8 @@ impl<B: Backend> Loop<B> {
                 },
                 Newcomer::Moved(mut connection) => {
                     moved = true;
-                    connection.session.get_mut().move_to(self.worker.index);
+                    let Connection { session, channel, .. } = &mut *connection;
+                    session.get_mut().move_to(self.worker.index, channel);
                     Connection { token, ..*connection }
                 }
             });

@@ -131,11 +131,21 @@ impl Connection {
         (quiet && self.portals.named() == 0 && !self.portals.contains("")).then_some(node)
     }
 
+    /// As [`Connection::shared`], lent.
+    pub fn shared_ref(&self) -> &SessionShared {
+        self.context.session.shared()
+    }
+
     /// Continues on another lane, whose worker is the caller. Statements are planned anew: plans refer to the definitions of
-    /// the lane that they were made on, and are memory of its node.
+    /// the lane that they were made on, and are memory of its node. So is what is kept from one statement for the next.
     pub fn move_to(&mut self, lane: usize) {
         self.context.session.move_to(lane);
-        self.cache.clear();
+        self.context.forget_buffers();
+        self.forget_plans();
+        self.tokens = Vec::new();
+        self.lifted = Lifted::default();
+        self.queue = VecDeque::new();
+        self.statements.shrink_to_fit();
         for prepared in self.statements.values_mut() {
             // One that does not bind any more says so when it is used.
             if let Ok(renewed) = prepared.renewed(&mut self.context) {
@@ -324,6 +334,11 @@ impl Connection {
         self.cache.insert(key, prepared.clone());
     }
 
+    /// Forgets the plans of statements that came before.
+    pub(crate) fn forget_plans(&mut self) {
+        self.cache = FxHashMap::default();
+    }
+
     pub(crate) fn renewed(&mut self, prepared: &Arc<Prepared>) -> Result<Arc<Prepared>> {
         Ok(Arc::new(prepared.renewed(&mut self.context)?))
     }
@@ -416,7 +431,7 @@ impl Connection {
             })
             .collect::<Result<Vec<_>>>()?;
         let prepared = match &ranges[..] {
-            [] => Prepared::empty(),
+            [] => Prepared::empty(&self.context),
             [one] => {
                 self.transactions.check_text(text, &self.tokens[one.clone()])?;
                 let prepared = self.parsed(text, one.clone(), param_types, &declared)?;

@@ -92,6 +92,13 @@ impl Context {
         }
     }
 
+    /// Gives back the memory that is kept for the next statement.
+    pub(crate) fn forget_buffers(&mut self) {
+        self.scratch = Scratch::default();
+        self.buffers = Default::default();
+        self.sorted = Sorted::default();
+    }
+
     /// An environment for expressions.
     pub(crate) fn env(&mut self) -> Env<'_> {
         Env::new(self)

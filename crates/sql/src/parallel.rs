@@ -8,14 +8,15 @@ use crate::exec::{Group, HashTable, RawRow, all_hold, context};
 use crate::expr::Env;
 use crate::plan::{AggregatePlan, Plan, ScanPlan};
 use crate::tally::Tally;
-use homenode_engine::{EachRow, Piece, Reader};
+use homenode_engine::{Charge, EachRow, MemoryContext, Piece, Reader};
 use homenode_types::{Result, Value};
 use std::sync::Arc;
 
 /// What one thread found.
 enum Part {
     Tallies(Vec<Tally>),
-    Groups(HashTable<Group>),
+    /// Counted as that thread's until they are merged.
+    Groups(HashTable<Group>, Charge),
 }
 
 /// Runs an aggregate in parallel; `None` when the settings or the statement say no.
@@ -47,10 +48,17 @@ pub(crate) fn aggregate(
                 None => {
                     let mut groups = HashTable::default();
                     let mut arguments = Vec::new();
+                    let mut charge = reader.charge(MemoryContext::Hash);
+                    let mut rows = 0_u64;
                     reader.scan(piece, |row: &[u8]| {
+                        rows += 1;
+                        if rows.is_multiple_of(1024) {
+                            groups.charge(&mut charge);
+                        }
                         add_row(&plan, &scan, row, &params, &mut env, &mut groups, &mut arguments)
                     })?;
-                    Part::Groups(groups)
+                    groups.charge(&mut charge);
+                    Part::Groups(groups, charge)
                 }
             };
             Ok((part, reader.depends_on()))
@@ -116,7 +124,9 @@ fn add_row(
         Some(at) => at,
         None => groups.push(key, Group::new(&plan.calls)),
     };
-    groups.value_mut(at).add(&plan.calls, &raw, params, env, arguments)
+    let grown = groups.value_mut(at).add(&plan.calls, &raw, params, env, arguments)?;
+    groups.add_bytes(grown);
+    Ok(())
 }
 
 fn merge(plan: &AggregatePlan, parts: impl Iterator<Item = Part>) -> Result<Vec<Vec<Value>>> {
@@ -128,7 +138,7 @@ fn merge(plan: &AggregatePlan, parts: impl Iterator<Item = Part>) -> Result<Vec<
                 None => total = Some(found),
                 Some(total) => total.iter_mut().zip(&found).for_each(|(total, part)| total.merge(part)),
             },
-            Part::Groups(found) => {
+            Part::Groups(found, _charge) => {
                 for (key, group) in found.into_entries() {
                     match groups.find(&key) {
                         Some(at) => groups.value_mut(at).merge(group)?,

@@ -10,6 +10,8 @@ use crate::point::{self, Point};
 use crate::range_query::{self, RangeQuery};
 use crate::utility::Utility;
 use crate::wire::{Field, RowDescription};
+use homenode_engine::{Charge, MemoryContext};
+use homenode_memory::taken_bytes;
 use homenode_types::{ColumnType, Error, Result, Type};
 use sqlparser::ast;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ pub(crate) struct Prepared {
     /// Its text.
     pub text: Arc<str>,
     /// The tree, to plan again from when a table has changed.
-    tree: Arc<Statement>,
+    tree: Tree,
     /// The types the client declared.
     declared: Vec<Option<Type>>,
     /// The types of all parameters.
@@ -32,6 +34,15 @@ pub(crate) struct Prepared {
     pub compiled: Compiled,
     /// The definitions it was planned for.
     pub version: u64,
+    /// Its memory, as views show it.
+    _charge: Charge,
+}
+
+/// A statement's tree, which its plans share.
+#[derive(Clone)]
+struct Tree {
+    statement: Arc<Statement>,
+    bytes: usize,
 }
 
 /// How a statement runs.
@@ -51,17 +62,18 @@ pub(crate) enum Compiled {
 
 impl Prepared {
     /// The statement without text.
-    pub fn empty() -> Prepared {
+    pub fn empty(context: &Context) -> Prepared {
         let checkpoint = Utility::Checkpoint;
         Prepared {
             text: "".into(),
-            tree: Arc::new(Statement::Utility(checkpoint.clone())),
+            tree: Tree { statement: Arc::new(Statement::Utility(checkpoint.clone())), bytes: 0 },
             declared: Vec::new(),
             params: Vec::new(),
             fields: None,
             description: None,
             compiled: Compiled::Utility(checkpoint),
             version: 0,
+            _charge: Charge::new(&context.session.shared().memory, MemoryContext::Plan),
         }
     }
 
@@ -72,7 +84,9 @@ impl Prepared {
 
     /// Parses and plans a statement.
     pub fn new(context: &mut Context, source: &str, tokens: &[Token], declared: &[Option<Type>]) -> Result<Prepared> {
-        let tree = Arc::new(parse::parse(source, tokens)?);
+        let before = taken_bytes();
+        let statement = Arc::new(parse::parse(source, tokens)?);
+        let tree = Tree { statement, bytes: taken_since(before) };
         let start = tokens.first().map_or(0, |token| token.start as usize);
         let end = tokens.last().map_or(source.len(), |token| token.end as usize);
         Prepared::plan(context, source[start..end].into(), tree, declared)
@@ -96,17 +110,14 @@ impl Prepared {
         })
     }
 
-    fn plan(
-        context: &mut Context,
-        text: Arc<str>,
-        tree: Arc<Statement>,
-        declared: &[Option<Type>],
-    ) -> Result<Prepared> {
+    fn plan(context: &mut Context, text: Arc<str>, tree: Tree, declared: &[Option<Type>]) -> Result<Prepared> {
         let definitions = context.definitions();
         let version = context.session.definitions_version();
+        // From here on nothing parks, so what the thread takes is the plan's.
+        let before = taken_bytes();
         let mut params = Params::new(declared.to_vec());
         let binder = Binder::new(&definitions);
-        let (compiled, fields) = match &*tree {
+        let (compiled, fields) = match &*tree.statement {
             Statement::Query(query) => {
                 let (plan, _) = binder.query(query, None, &mut params, false)?;
                 let fields = plan.fields.clone();
@@ -132,12 +143,17 @@ impl Prepared {
                 let fields = plan.returning.as_ref().map(|returning| returning.fields.clone());
                 (Compiled::Delete(Box::new(plan)), fields)
             }
-            Statement::Define(..) => (Compiled::Define(tree.clone()), None),
+            Statement::Define(..) => (Compiled::Define(tree.statement.clone()), None),
             Statement::Utility(utility) => (Compiled::Utility(utility.clone()), utility_fields(utility)),
         };
         let params = bind::parameter_types(&params);
         let description = fields.as_deref().map(RowDescription::new);
-        Ok(Prepared { text, tree, declared: declared.to_vec(), params, fields, description, compiled, version })
+        let declared = declared.to_vec();
+        let mut charge = Charge::new(&context.session.shared().memory, MemoryContext::Plan);
+        let start = Arc::as_ptr(&tree.statement).addr();
+        let bytes = size_of::<Prepared>() + text.len() + tree.bytes + taken_since(before);
+        charge.set(bytes, start..start + size_of::<Statement>());
+        Ok(Prepared { text, tree, declared, params, fields, description, compiled, version, _charge: charge })
     }
 
     /// An error of running it, its place counted from where the statement's text begins. Statements inside of others and
@@ -179,6 +195,12 @@ impl Prepared {
     pub fn is_planned(&self) -> bool {
         !matches!(self.compiled, Compiled::Define(_) | Compiled::Utility(_))
     }
+}
+
+/// Bytes that the thread has taken since it had taken `before`.
+fn taken_since(before: u64) -> usize {
+    let more = taken_bytes().wrapping_sub(before) as i64;
+    usize::try_from(more).unwrap_or(0)
 }
 
 /// Result columns of utilities that have rows and whose rows do not depend on another statement.

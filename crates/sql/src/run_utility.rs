@@ -10,6 +10,7 @@ use crate::lexer;
 use crate::output::data_row;
 use crate::prepared::Prepared;
 use crate::run::{Portal, Run, Tag};
+use crate::server_settings::SERVER_SETTINGS;
 use crate::settings::display_name;
 use crate::utility::{CopySubject, Direction, Utility};
 use crate::wire;
@@ -70,7 +71,7 @@ impl Connection {
                 plain("SET")
             }
             Utility::Set { name, value, local } => self.set(name, value.as_deref(), *local),
-            Utility::AlterSystem { name, value } => self.set_server(name, value.as_deref(), "ALTER SYSTEM"),
+            Utility::AlterSystem { name, value } => self.alter_system(name, value.as_deref()),
             Utility::Reset(name) => {
                 match name {
                     Some(name) => return self.set(name, None, false).map(|_| Run::Complete(Tag::Plain("RESET"))),
@@ -182,6 +183,16 @@ impl Connection {
         }
     }
 
+    fn alter_system(&mut self, name: &str, value: Option<&str>) -> Result<Run> {
+        let all = SERVER_SETTINGS.map(|(name, _)| name);
+        let names = if name.eq_ignore_ascii_case("all") && value.is_none() { &all[..] } else { &[name] };
+        for name in names {
+            self.set_server(name, value, "ALTER SYSTEM")?;
+            self.context.db.save_setting(&name.to_ascii_lowercase(), value.map(str::trim))?;
+        }
+        Ok(Run::Complete(Tag::Plain("ALTER SYSTEM")))
+    }
+
     fn set_server(&mut self, name: &str, value: Option<&str>, tag: &'static str) -> Result<Run> {
         let done = self.context.set_server(name, value)?;
         self.context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, &done);
@@ -270,10 +281,14 @@ impl Connection {
                 }
                 self.portals.close_all();
                 self.statements.clear();
+                self.forget_plans();
                 self.context.settings.reset_all();
                 "DISCARD ALL"
             }
-            "plans" => "DISCARD PLANS",
+            "plans" => {
+                self.forget_plans();
+                "DISCARD PLANS"
+            }
             "sequences" => "DISCARD SEQUENCES",
             "temp" | "temporary" => "DISCARD TEMP",
             other => {

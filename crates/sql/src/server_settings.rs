@@ -1,7 +1,7 @@
 //! Which settings belong to the whole server? The pool's size and policy, which can be changed while it runs.
 //!
-//! A change holds for everybody at once, whatever becomes of the transaction that it was made in, and until the server ends: what
-//! the next one begins with, its command line says.
+//! A change holds for everybody at once, whatever becomes of the transaction that it was made in. The next server begins with what
+//! its command line says, else with what ALTER SYSTEM has set (the engine's `saved`), else with the default.
 
 use crate::context::Context;
 use homenode_engine::size;
@@ -30,7 +30,7 @@ impl Context {
         }
     }
 
-    /// Changes a server's setting, back to what the server was started with when there is no value; what that took, in words.
+    /// Changes a server's setting, back to what the command line, or the default, says when there is no value; what that took, in words.
     ///
     /// # Errors
     /// 42704 for another setting; 22023; 53200 when memory cannot be had as the policy wants it; 53000 when the pool cannot shrink.

@@ -7,14 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Bytes of memory for this process: the machine's, or what its control group allows if that is less.
 pub(crate) fn memory_bytes() -> Option<u64> {
     let total = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_bytes(&text));
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    // Each group up to the root can have a limit (cgroup v2: one line, "0::/path").
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
-    let limits = std::path::Path::new(path).ancestors().filter_map(|group| {
-        let file = format!("/sys/fs/cgroup{}/memory.max", group.display());
-        fs::read_to_string(file).ok()?.trim().parse().ok()
-    });
-    limits.chain(total).min()
+    homenode_memory::group_limit_bytes().into_iter().chain(total).min()
 }
 
 fn total_bytes(meminfo: &str) -> Option<u64> {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::ArgAction;
-use homenode_engine::{Database, size};
+use homenode_engine::{Database, SavedSettings, size};
 use homenode_memory::Policy;
 use homenode_platform::thread;
 use homenode_server::{Config, Server, ServerError, SqlBackend, spread_workers};
@@ -39,8 +39,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     workers: Option<u32>,
     /// On which nodes the pool's pages lie: interleave, weighted, local, default, bind=NODES or preferred=NODE
-    #[arg(long, value_name = "POLICY", default_value = "interleave")]
-    pool_policy: Policy,
+    /// (default: interleave)
+    #[arg(long, value_name = "POLICY")]
+    pool_policy: Option<Policy>,
     /// Nodes whose memory is the pool's second tier, where pages cool down before they are evicted, for example 3 or 2-3; auto
     /// means the nodes without CPUs (default: there is none)
     #[arg(long, value_name = "NODES", value_parser = parse_far_nodes)]
@@ -136,7 +137,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     }
     let pool_bytes = options.pool.unwrap_or_else(default_pool_bytes);
     let database = open(options, workers, pool_bytes)?;
-    let served = serve(options, config, &database, pool_bytes);
+    let served = serve(options, config, &database);
     if let Err(ServerError::StillBusy(sessions)) = served {
         // Threads of theirs may still write: the folder stays as after a crash.
         tracing::error!(sessions, "sessions did not end in time; the next start recovers");
@@ -149,12 +150,17 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 }
 
 fn open(options: &Options, workers: usize, pool_bytes: usize) -> Result<Database, String> {
+    // The command line counts more than what ALTER SYSTEM has set.
+    let mut saved = SavedSettings::read(&options.data);
+    saved.pool_bytes = saved.pool_bytes.filter(|_| options.pool.is_none());
+    saved.pool_policy = saved.pool_policy.filter(|_| options.pool_policy.is_none() && options.numa);
     let engine = homenode_engine::Options {
+        saved,
         pool_bytes,
         lanes: workers,
         // A session that is still closing may overlap with the next one.
         sessions_max: options.max_connections as usize + workers + 16,
-        pool_policy: options.pool_policy.clone(),
+        pool_policy: options.pool_policy.clone().unwrap_or(Policy::Interleave),
         far_nodes: far_nodes(options)?,
         far_bytes: options.far_size.unwrap_or(0),
         numa: options.numa,
@@ -162,11 +168,15 @@ fn open(options: &Options, workers: usize, pool_bytes: usize) -> Result<Database
         huge_pages: options.huge_pages,
         ..homenode_engine::Options::default()
     };
-    Database::open_with(&options.data, engine)
-        .map_err(|error| format!("cannot open {}: {}", options.data.display(), error.message))
+    let database = Database::open_with(&options.data, engine)
+        .map_err(|error| format!("cannot open {}: {}", options.data.display(), error.message))?;
+    for why in database.refused_settings() {
+        tracing::warn!(%why, "a setting of ALTER SYSTEM is left aside");
+    }
+    Ok(database)
 }
 
-fn serve(options: &Options, mut config: Config, database: &Database, pool_bytes: usize) -> Result<(), ServerError> {
+fn serve(options: &Options, mut config: Config, database: &Database) -> Result<(), ServerError> {
     config.worker_homes = spread_workers(database.planned_topology(), config.workers);
     let workers = config.workers;
     let server = Server::bind(config, SqlBackend::new(database.clone()))?;
@@ -176,7 +186,7 @@ fn serve(options: &Options, mut config: Config, database: &Database, pool_bytes:
         version = env!("CARGO_PKG_VERSION"),
         address = %server.address(),
         data = %options.data.display(),
-        pool = size::show(pool_bytes),
+        pool = size::show(database.pool().shape().0),
         workers,
         "serving"
     );

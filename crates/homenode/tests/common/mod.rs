@@ -147,6 +147,8 @@ pub struct Settings {
     pub pool: Option<String>,
     /// Further arguments of the command line.
     pub arguments: Vec<String>,
+    /// A command that runs the server's command line, which comes behind it.
+    pub wrapper: Vec<String>,
     /// Environment variables.
     pub environment: Vec<(String, String)>,
 }
@@ -211,7 +213,9 @@ impl Server {
         let binary = binary();
         let output = data.with_extension("output");
         let sink = File::options().create(true).append(true).open(&output).unwrap();
-        let child = Command::new(&binary)
+        let line: Vec<_> = settings.wrapper.iter().map(Into::into).chain([binary.clone().into_os_string()]).collect();
+        let child = Command::new(&line[0])
+            .args(&line[1..])
             .arg("serve")
             .arg("--data")
             .arg(data)

@@ -7,6 +7,7 @@ mod functions;
 mod homenode;
 mod information;
 mod placement;
+mod private_memory;
 mod relations;
 
 pub(crate) use functions::call;
@@ -16,8 +17,15 @@ use crate::virtual_table::{Rows, VirtualTable};
 use homenode_types::{Result, Value};
 
 /// All system tables, by module.
-pub(crate) static TABLES: [&[VirtualTable]; 6] =
-    [relations::TABLES, fixed::TABLES, activity::TABLES, information::TABLES, homenode::TABLES, placement::TABLES];
+pub(crate) static TABLES: [&[VirtualTable]; 7] = [
+    relations::TABLES,
+    fixed::TABLES,
+    activity::TABLES,
+    information::TABLES,
+    homenode::TABLES,
+    placement::TABLES,
+    private_memory::TABLES,
+];
 
 /// OID of the only role, PostgreSQL's bootstrap superuser.
 pub(crate) const ROLE_OID: u32 = 10;

@@ -111,21 +111,6 @@ pub(super) static TABLES: &[VirtualTable] = &[
     ),
     view!(
         "homenode",
-        "memory_contexts",
-        12_416,
-        [
-            ("pid", Int4),
-            ("context", Text),
-            ("bytes", Int8),
-            ("peak_bytes", Int8),
-            ("session_node", Int4),
-            ("node", Int4),
-            ("node_bytes", Int8),
-        ],
-        memory_contexts
-    ),
-    view!(
-        "homenode",
         "far",
         12_417,
         [
@@ -204,7 +189,7 @@ pub(super) static TABLES: &[VirtualTable] = &[
 /// Frames looked at between two turns of the worker's other sessions: about a millisecond's worth.
 const FRAMES_PER_TURN: usize = 4096;
 
-fn number(number: u64) -> Value {
+pub(super) fn number(number: u64) -> Value {
     Value::Int8(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
@@ -212,11 +197,11 @@ fn optional(value: Option<u64>) -> Value {
     value.map_or(Value::Null, number)
 }
 
-fn int4(number: usize) -> Value {
+pub(super) fn int4(number: usize) -> Value {
     Value::Int4(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
-fn optional_node(node: Option<usize>) -> Value {
+pub(super) fn optional_node(node: Option<usize>) -> Value {
     node.map_or(Value::Null, int4)
 }
 
@@ -227,7 +212,7 @@ fn node_of(place: Whereabouts) -> Option<usize> {
     }
 }
 
-fn refused(refusal: Refusal) -> Error {
+pub(super) fn refused(refusal: Refusal) -> Error {
     Error::new(SqlState::INSUFFICIENT_PRIVILEGE, format!("cannot ask where memory is: {refusal}"))
 }
 
@@ -454,29 +439,6 @@ fn sessions(context: &mut Context) -> Result<Rows> {
         ]
     };
     Ok(context.db.sessions().into_iter().map(row).collect())
-}
-
-fn memory_contexts(context: &mut Context) -> Result<Rows> {
-    let workers = context.db.workers();
-    let census = Census::of(context.db.topology());
-    let mut rows = Vec::new();
-    for session in context.db.sessions() {
-        let home = workers.get(session.lane).and_then(|worker| worker.node);
-        for part in session.memory.into_iter().filter(|part| part.peak_bytes > 0) {
-            let row = |node: Value, bytes: Value| {
-                let mut row = vec![Value::Int4(session.pid as i32), text(part.name), number(part.bytes)];
-                row.extend([number(part.peak_bytes), optional_node(home), node, bytes]);
-                row
-            };
-            // The piece may be gone by now; then the kernel finds nothing there.
-            let spread = census.spread(part.piece.clone()).map_err(refused)?;
-            rows.extend(spread.by_node.iter().map(|(node, bytes)| row(int4(*node), number(*bytes))));
-            if spread.by_node.is_empty() {
-                rows.push(row(Value::Null, Value::Null));
-            }
-        }
-    }
-    Ok(rows)
 }
 
 /// Both tiers by node; nothing when there is one only.

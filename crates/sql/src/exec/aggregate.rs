@@ -12,6 +12,10 @@ use std::sync::Arc;
 pub(crate) struct Group {
     accumulators: Vec<Accumulator>,
     seen: Vec<Option<HashTable<()>>>,
+    /// Whether any of these grow with the rows.
+    gathers: bool,
+    /// What the values point to that array_agg has gathered.
+    values_bytes: usize,
 }
 
 impl Entered for Group {
@@ -26,11 +30,35 @@ impl Group {
         Group {
             accumulators: calls.iter().map(|call| Accumulator::new(&call.aggregate)).collect(),
             seen: calls.iter().map(|call| call.distinct.then(HashTable::default)).collect(),
+            gathers: calls.iter().any(|call| call.distinct || call.aggregate.gathers()),
+            values_bytes: 0,
         }
     }
 
-    /// Adds a row.
+    /// Bytes that have been gathered.
+    fn gathered_bytes(&self) -> usize {
+        let seen: usize = self.seen.iter().flatten().map(HashTable::bytes).sum();
+        self.accumulators.iter().map(Accumulator::heap_bytes).sum::<usize>() + seen + self.values_bytes
+    }
+
+    /// Adds a row; returns by how many bytes the group has grown.
     pub fn add(
+        &mut self,
+        calls: &[AggregateCall],
+        row: &dyn crate::expr::RowSource,
+        params: &[Value],
+        env: &mut Env<'_>,
+        arguments: &mut Vec<Value>,
+    ) -> Result<usize> {
+        if !self.gathers {
+            return self.add_to_each(calls, row, params, env, arguments).map(|()| 0);
+        }
+        let before = self.gathered_bytes();
+        self.add_to_each(calls, row, params, env, arguments)?;
+        Ok(self.gathered_bytes().saturating_sub(before))
+    }
+
+    fn add_to_each(
         &mut self,
         calls: &[AggregateCall],
         row: &dyn crate::expr::RowSource,
@@ -55,6 +83,9 @@ impl Group {
                 seen.push(arguments.clone(), ());
             }
             accumulator.add(arguments)?;
+            if accumulator.keeps_values() {
+                self.values_bytes += arguments.iter().map(Value::heap_bytes).sum::<usize>();
+            }
         }
         Ok(())
     }
@@ -99,7 +130,7 @@ impl AggregateRows {
         if plan.groups.is_empty() {
             groups.push(Vec::new(), Group::new(&plan.calls));
         }
-        let mut charge = Charge::new(context(env).session.shared(), MemoryContext::Hash);
+        let mut charge = Charge::new(&context(env).session.shared().memory, MemoryContext::Hash);
         let mut read = 0_u64;
         while self.input.next(env, params, &mut self.inner)? {
             read += 1;
@@ -120,7 +151,8 @@ impl AggregateRows {
                     None => groups.push(key, Group::new(&plan.calls)),
                 }
             };
-            groups.value_mut(at).add(&plan.calls, &row, params, env, &mut arguments)?;
+            let grown = groups.value_mut(at).add(&plan.calls, &row, params, env, &mut arguments)?;
+            groups.add_bytes(grown);
         }
         finish_groups(groups)
     }

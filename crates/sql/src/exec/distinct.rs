@@ -31,7 +31,7 @@ impl Operator for DistinctRows {
     fn open(&mut self, env: &mut Env<'_>, params: &[Value], row: &mut [Value]) -> Result<()> {
         self.seen = HashTable::default();
         self.last = None;
-        self.charge = Some(Charge::new(context(env).session.shared(), MemoryContext::Hash));
+        self.charge = Some(Charge::new(&context(env).session.shared().memory, MemoryContext::Hash));
         self.input.open(env, params, row)
     }
 

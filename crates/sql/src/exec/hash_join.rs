@@ -105,7 +105,7 @@ impl Operator for HashRows {
         self.unkeyed.clear();
         (self.in_left, self.rest) = (false, None);
         self.right.open(env, params, row)?;
-        let mut charge = Charge::new(context(env).session.shared(), MemoryContext::Hash);
+        let mut charge = Charge::new(&context(env).session.shared().memory, MemoryContext::Hash);
         let mut key = Vec::new();
         while self.right.next(env, params, row)? {
             if self.table.len().is_multiple_of(1024) {

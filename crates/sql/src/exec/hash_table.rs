@@ -106,13 +106,21 @@ impl<T: Entered> HashTable<T> {
         &mut self.entries[at].value
     }
 
-    /// Says to the session how much the table takes, texts included, and where its entries are. (What aggregates gather after
-    /// their group was put in is not seen.)
-    pub fn charge(&self, charge: &mut Charge) {
+    /// What entries point to has grown.
+    pub fn add_bytes(&mut self, bytes: usize) {
+        self.pointed_to += bytes;
+    }
+
+    /// How much the table takes, texts included.
+    pub fn bytes(&self) -> usize {
         let map = self.heads.capacity() * (size_of::<(u64, u32)>() + 1);
-        let entries = self.entries.capacity() * size_of::<Entry<T>>() + self.pointed_to;
+        map + self.entries.capacity() * size_of::<Entry<T>>() + self.pointed_to
+    }
+
+    /// Says how much the table takes, and where its entries are.
+    pub fn charge(&self, charge: &mut Charge) {
         let start = self.entries.as_ptr().addr();
-        charge.set(map + entries, start..start + self.entries.len() * size_of::<Entry<T>>());
+        charge.set(self.bytes(), start..start + self.entries.len() * size_of::<Entry<T>>());
     }
 
     /// Number of entries.

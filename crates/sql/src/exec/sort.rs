@@ -77,7 +77,7 @@ impl Operator for SortRows {
         let offset = row_count(plan.offset.as_ref(), true, params, env)?.unwrap_or(0);
         let keep = limit.map(|limit| usize::try_from(limit.saturating_add(offset)).unwrap_or(usize::MAX));
         let mut rows = Rows::default();
-        let mut charge = Charge::new(context(env).session.shared(), MemoryContext::Sort);
+        let mut charge = Charge::new(&context(env).session.shared().memory, MemoryContext::Sort);
         self.input.open(env, params, row)?;
         let mut read = 0_u64;
         while self.input.next(env, params, row)? {

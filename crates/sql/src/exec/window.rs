@@ -34,7 +34,7 @@ impl WindowRows {
 
     fn read(&mut self, env: &mut Env<'_>, params: &[Value], row: &mut [Value]) -> Result<usize> {
         self.rows.clear();
-        let mut charge = Charge::new(context(env).session.shared(), MemoryContext::Sort);
+        let mut charge = Charge::new(&context(env).session.shared().memory, MemoryContext::Sort);
         self.input.open(env, params, row)?;
         let (mut count, mut texts) = (0, 0);
         while self.input.next(env, params, row)? {

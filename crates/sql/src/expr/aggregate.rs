@@ -45,6 +45,17 @@ pub enum Aggregate {
     },
 }
 
+impl Aggregate {
+    /// Whether its state takes memory that grows with what is added.
+    pub fn gathers(&self) -> bool {
+        match self {
+            Aggregate::StringAgg | Aggregate::ArrayAgg(_) => true,
+            Aggregate::Min(ty) | Aggregate::Max(ty) => ty.is_string(),
+            _ => false,
+        }
+    }
+}
+
 /// A call of an aggregate.
 #[derive(Clone, Debug)]
 pub struct AggregateCall {
@@ -302,6 +313,21 @@ impl Accumulator {
             }
         }
         Ok(())
+    }
+
+    /// Bytes that it points to. For `array_agg` without what its values point to in turn.
+    pub fn heap_bytes(&self) -> usize {
+        match &self.state {
+            State::Best(best) => best.heap_bytes(),
+            State::Text(text) => text.as_ref().map_or(0, String::capacity),
+            State::Items(items) => size_of::<Value>() * items.capacity(),
+            _ => 0,
+        }
+    }
+
+    /// Whether each value that is added is kept.
+    pub fn keeps_values(&self) -> bool {
+        matches!(self.state, State::Items(_))
     }
 
     /// Adds what another accumulator of the same aggregate has seen (of a parallel scan's other part).
