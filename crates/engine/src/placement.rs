@@ -96,16 +96,17 @@ impl Database {
 }
 
 impl Session {
-    /// Continues on another lane: the caller is the worker of that lane from now on.
+    /// Continues on another lane: the caller is the worker of that lane from now on. Returns memory of the old one, to be dropped
+    /// in such a way that the new one does not use it again.
     ///
     /// # Panics
     /// In a transaction, which is named by its lane.
-    pub fn move_to(&mut self, lane: usize) {
+    pub fn move_to(&mut self, lane: usize) -> impl Send + use<> {
         assert!(!self.in_transaction(), "a transaction stays on its lane");
         self.lane = lane % self.db.lanes.len();
         self.shared.moved_to(self.lane);
-        self.buffers = Default::default();
         self.forget_definitions();
+        std::mem::take(&mut self.buffers)
     }
 
     /// Gives the pool another size (bytes) or another policy, while others use it.
@@ -185,7 +186,7 @@ mod tests {
         assert!(db.pin(pid, Some(3)).unwrap());
         assert!(!db.pin(pid + 1, Some(3)).unwrap());
         assert_eq!(session.shared().wanted_node(), Some(3));
-        session.move_to(1);
+        drop(session.move_to(1));
         let info = db.sessions().into_iter().find(|info| info.pid == pid).unwrap();
         assert_eq!((info.lane, info.pinned_node, info.moves), (1, Some(3), 1));
         assert!(db.pin(pid, None).unwrap());

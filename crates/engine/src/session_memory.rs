@@ -48,7 +48,7 @@ const CONTEXTS: [(MemoryContext, &str); 7] = [
 struct Gauge {
     bytes: AtomicU64,
     peak: AtomicU64,
-    /// Of the piece counted last, and its length; 0 while there is none.
+    /// Of the largest piece that was told of, and its length; 0 while there is none.
     address: AtomicUsize,
     piece: AtomicUsize,
 }
@@ -68,7 +68,7 @@ pub struct MemoryUse {
     pub bytes: u64,
     /// The most so far.
     pub peak_bytes: u64,
-    /// Addresses of the largest piece, as it was told last. By now something else may be there, or nothing.
+    /// Addresses of the largest piece that was told of. By now something else may be there, or nothing.
     pub piece: std::ops::Range<usize>,
 }
 
@@ -130,8 +130,15 @@ impl Charge {
     /// It is `bytes` now, the largest piece of which is at `piece`.
     pub fn set(&mut self, bytes: usize, piece: std::ops::Range<usize>) {
         // Wraps around when it gets less.
-        self.gauge().bytes.fetch_add((bytes as u64).wrapping_sub(self.bytes), Relaxed);
-        self.gauge().note(piece.start, piece.len());
+        let gauge = self.gauge();
+        gauge.bytes.fetch_add((bytes as u64).wrapping_sub(self.bytes), Relaxed);
+        // A larger one of another sort, table or plan stays known.
+        let known = gauge.address.load(Relaxed);
+        if known == 0 || known == self.address || piece.len() >= gauge.piece.load(Relaxed) {
+            gauge.note(piece.start, piece.len());
+        } else {
+            gauge.note(known, gauge.piece.load(Relaxed));
+        }
         (self.bytes, self.address) = (bytes as u64, piece.start);
     }
 }

@@ -23,6 +23,7 @@
 //! ```
 
 mod census;
+mod elsewhere;
 #[cfg(all(target_os = "linux", not(homenode_lab), not(miri)))]
 pub mod foreign;
 mod limit;
@@ -42,6 +43,7 @@ mod sys;
 mod sys;
 
 pub use census::{Census, Whereabouts};
+pub use elsewhere::drop_elsewhere;
 pub use limit::{group_available_bytes, group_limit_bytes};
 pub use meter::{Metered, taken_bytes};
 pub use outcome::{MemoryError, Placement, Refusal};

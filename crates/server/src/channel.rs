@@ -43,6 +43,12 @@ pub(crate) enum Peer {
     Gone,
 }
 
+/// A buffer for so many bytes that comes from where the calling thread's memory is: smaller ones may be pieces that the thread has
+/// freed for others, and grow where those were.
+pub(crate) fn fresh_buffer(bytes: usize) -> Vec<u8> {
+    Vec::with_capacity(bytes.max(4096))
+}
+
 pub(crate) struct Channel {
     socket: RefCell<TcpStream>,
     input: RefCell<Vec<u8>>,
@@ -133,11 +139,14 @@ impl Channel {
     }
 
     /// Copies what is in the buffers to memory of the calling thread.
-    pub(crate) fn renew_buffers(&self) {
-        let mut input = self.input.borrow_mut();
-        *input = input.clone();
-        let mut unsent = self.unsent.borrow_mut();
-        unsent.0 = unsent.0.clone();
+    /// The old ones, to be dropped.
+    pub(crate) fn renew_buffers(&self) -> [Vec<u8>; 2] {
+        let renew = |buffer: &mut Vec<u8>| {
+            let mut new = fresh_buffer(buffer.len());
+            new.extend_from_slice(buffer);
+            std::mem::replace(buffer, new)
+        };
+        [renew(&mut self.input.borrow_mut()), renew(&mut self.unsent.borrow_mut().0)]
     }
 
     /// Address and capacity of what waits to be answered.

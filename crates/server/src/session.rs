@@ -4,11 +4,12 @@
 //! must outlive it (prepared statements, an open transaction, a running COPY) is in the session, so an idle client
 //! holds no stack. Answers go out in one write at the end of the turn, at Flush, or past a high-water mark.
 
+use homenode_memory::drop_elsewhere;
 use homenode_platform::task;
 use homenode_types::{Error, Result, SqlState};
 
 use crate::backend::{Backend, Outcome, Parameters, Session as _};
-use crate::channel::{Answers, Channel, Peer};
+use crate::channel::{Answers, Channel, Peer, fresh_buffer};
 use crate::registry::Registration;
 use crate::shared::Shared;
 use crate::startup::{self, Hello};
@@ -97,8 +98,7 @@ impl<B: Backend> Session<B> {
     /// Goes on as a session of worker `lane`, which is the caller: its buffers are made anew, by that thread.
     pub(crate) fn move_to(&mut self, lane: usize, channel: &Channel) {
         self.lane = lane;
-        self.answers = Vec::new();
-        channel.renew_buffers();
+        drop_elsewhere((std::mem::replace(&mut self.answers, fresh_buffer(0)), channel.renew_buffers()));
         if let Some(open) = &mut self.open {
             open.backend.move_to(lane);
         }

@@ -136,22 +136,24 @@ impl Connection {
         self.context.session.shared()
     }
 
-    /// Continues on another lane, whose worker is the caller. Statements are planned anew: plans refer to the definitions of
+    /// Continues on another lane, whose worker is the caller. Statements are made anew: plans refer to the definitions of
     /// the lane that they were made on, and are memory of its node. So is what is kept from one statement for the next.
     pub fn move_to(&mut self, lane: usize) {
-        self.context.session.move_to(lane);
-        self.context.forget_buffers();
-        self.forget_plans();
-        self.tokens = Vec::new();
-        self.lifted = Lifted::default();
-        self.queue = VecDeque::new();
-        self.statements.shrink_to_fit();
+        let buffers =
+            (std::mem::take(&mut self.tokens), std::mem::take(&mut self.lifted), std::mem::take(&mut self.queue));
+        let left = (self.context.move_to(lane), std::mem::take(&mut self.cache), buffers);
+        let mut old = Vec::with_capacity(self.statements.len());
         for prepared in self.statements.values_mut() {
+            let remade = match prepared.is_empty() {
+                true => Ok(Prepared::empty(&self.context)),
+                false => prepared.remade(&mut self.context),
+            };
             // One that does not bind any more says so when it is used.
-            if let Ok(renewed) = prepared.renewed(&mut self.context) {
-                *prepared = Arc::new(renewed);
+            if let Ok(remade) = remade {
+                old.push(std::mem::replace(prepared, Arc::new(remade)));
             }
         }
+        homenode_memory::drop_elsewhere((left, old));
     }
 
     /// What SHOW answers for a setting that the server decides.

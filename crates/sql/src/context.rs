@@ -92,11 +92,11 @@ impl Context {
         }
     }
 
-    /// Gives back the memory that is kept for the next statement.
-    pub(crate) fn forget_buffers(&mut self) {
-        self.scratch = Scratch::default();
-        self.buffers = Default::default();
-        self.sorted = Sorted::default();
+    /// Continues on another lane; the memory that was kept for the next statement, to be dropped.
+    pub(crate) fn move_to(&mut self, lane: usize) -> impl Send + use<> {
+        let left = (std::mem::take(&mut self.buffers), std::mem::take(&mut self.sorted));
+        self.scratch.clear();
+        (left, self.session.move_to(lane))
     }
 
     /// An environment for expressions.

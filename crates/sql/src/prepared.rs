@@ -3,7 +3,7 @@
 use crate::bind::{self, Binder, DeletePlan, InsertPlan, UpdatePlan};
 use crate::context::Context;
 use crate::expr::Params;
-use crate::lexer::Token;
+use crate::lexer::{self, Token};
 use crate::parse::{self, Definition, Statement};
 use crate::plan::QueryPlan;
 use crate::point::{self, Point};
@@ -110,6 +110,13 @@ impl Prepared {
         })
     }
 
+    /// The same statement with nothing shared: the caller's thread makes it all anew, so that it is memory of its node.
+    pub fn remade(&self, context: &mut Context) -> Result<Prepared> {
+        let mut tokens = Vec::new();
+        lexer::lex(&self.text, &mut tokens)?;
+        Prepared::new(context, &self.text, &tokens, &self.declared)
+    }
+
     fn plan(context: &mut Context, text: Arc<str>, tree: Tree, declared: &[Option<Type>]) -> Result<Prepared> {
         let definitions = context.definitions();
         let version = context.session.definitions_version();
@@ -150,9 +157,13 @@ impl Prepared {
         let description = fields.as_deref().map(RowDescription::new);
         let declared = declared.to_vec();
         let mut charge = Charge::new(&context.session.shared().memory, MemoryContext::Plan);
-        let start = Arc::as_ptr(&tree.statement).addr();
+        let columns = fields.as_deref().unwrap_or(&[]);
+        let piece = match size_of_val(columns) > size_of::<Statement>() {
+            true => (columns.as_ptr().addr(), size_of_val(columns)),
+            false => (Arc::as_ptr(&tree.statement).addr(), size_of::<Statement>()),
+        };
         let bytes = size_of::<Prepared>() + text.len() + tree.bytes + taken_since(before);
-        charge.set(bytes, start..start + size_of::<Statement>());
+        charge.set(bytes, piece.0..piece.0 + piece.1);
         Ok(Prepared { text, tree, declared, params, fields, description, compiled, version, _charge: charge })
     }
 
