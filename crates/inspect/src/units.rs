@@ -45,4 +45,12 @@ mod tests {
         }
         assert!(parse_time("0s").is_err());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_safe(text in "\\PC{0,24}") {
+            let _ = parse(&text);
+            let _ = parse_time(&text);
+        }
+    }
 }

@@ -28,6 +28,13 @@ fn intel_lines_are_grouped_by_physical_address_with_callers() {
     // The block number is only read, the state beside it written: the talk's own fix.
     let part = to_part(descriptor).expect("something to part");
     assert_eq!((part.read, part.written, part.saved, part.of), (vec![0x10], vec![0x18], 2, 2));
+    // Two loads of 3928 and 410 cycles would be hits.
+    assert_eq!(part.saved_cycles, 3928 + 410 - 2 * 5);
+    assert!(
+        line_page(descriptor, None).contains("predicted gain: 99.8% of the cycles"),
+        "{}",
+        line_page(descriptor, None)
+    );
     let lock = &lines[1].places[&(0, 0x55d5_aab2_0918)];
     assert_eq!(lock.callers, ["StartReadBuffer"]);
     assert!(line_page(&lines[1], None).contains("LWLockAcquire called by StartReadBuffer"));

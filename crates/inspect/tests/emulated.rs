@@ -111,13 +111,7 @@ fn a_mariadb_under_load_is_spread() {
     let (before, after, undone) = (json(&output, "before"), json(&output, "after"), json(&output, "undone"));
     assert!(largest_share(&before, "InnodbPool") > 60.0, "{output}");
     assert!(largest_share(&undone, "InnodbPool") > 60.0, "{output}");
-    // Blocks that may be one huge page move whole: even is even to within one of them, which is more than 2% of a small pool.
-    let pool =
-        after["objects"].as_array().expect("objects").iter().find(|o| o["kind"] == "InnodbPool").expect("the pool");
-    let bytes =
-        pool["bytes_by_node"].as_object().expect("nodes").values().filter_map(serde_json::Value::as_f64).sum::<f64>();
-    let block_percent = f64::from(2 << 20) * 100.0 / bytes;
-    assert!((largest_share(&after, "InnodbPool") - 25.0).abs() < block_percent.max(2.0), "{output}");
+    assert!((largest_share(&after, "InnodbPool") - 25.0).abs() < 2.0, "{output}");
     for line in ["load: exit 0", "ignored errors: 0", "server: stopped cleanly"] {
         assert!(output.contains(line), "{line} is missing in\n{output}");
     }
@@ -210,8 +204,17 @@ fn system_v_memory_and_reserved_huge_pages_are_spread_and_put_back() {
         let even = (largest_share(&at("after"), "SharedMemory") - 25.0).abs();
         assert!(even < if kind == "sysv" { 2.0 } else { 4.0 }, "{seen}");
         // What was there before is back; pages that came into being meanwhile are where the policy of the time put them.
-        assert!(before.iter().zip(&undone).all(|(before, undone)| *undone > before * 0.98), "{seen}");
+        assert!(before.iter().zip(&undone).all(|(before, undone)| *undone >= before * 0.98), "{seen}");
         assert!(output.contains(&format!("{kind}: clients saw 0 errors, 300000 rows")), "{kind}: {output}");
     }
     assert!(output.contains("System V segment"), "{output}");
+    // A System V segment of reserved huge pages, which PostgreSQL doesn't make but others do (large-pages of MySQL).
+    let of = |when: &str| bytes_by_node(&json(&output, &format!("sysvhuge-{when}")), "SharedMemory");
+    let (before, after, undone) = (of("before"), of("after"), of("undone"));
+    let seen = format!("before {before:?}, after {after:?}, undone {undone:?}\n{output}");
+    let block = f64::from(2 << 20);
+    assert_eq!(before[0], 16.0 * block, "{seen}");
+    assert_eq!(after, [4.0 * block; 4], "{seen}");
+    assert_eq!(undone, before, "{seen}");
+    assert!(output.contains("sysvhuge: contents kept"), "{output}");
 }

@@ -3,10 +3,14 @@
 mod common;
 
 use std::fs;
+use std::time::Duration;
 
 use common::{Folder, instrument, instrument_json, server, under_load};
 use homenode_inspect::bench::server::Kind;
 use homenode_inspect::bench::workload::Workload;
+use homenode_inspect::place::{Who, find};
+use homenode_inspect::proc::processes;
+use homenode_inspect::stacks::Sampler;
 
 /// Samples waits under TPC-B, whose one branch everybody updates; returns the events and statements.
 fn waits(kind: Kind, option: &str, connection: &str) -> Option<(serde_json::Value, String)> {
@@ -72,6 +76,56 @@ fn stacks_of_a_loaded_server_are_named_and_drawn() {
     assert!(!stacks.is_empty() && profile["threads"].as_u64() > Some(8), "{profile:#}");
     let text = fs::read_to_string(&picture).expect("the picture");
     assert!(text.contains("<svg") && text.contains("waiting"), "{text}");
+}
+
+/// What a stop costs times how often is the share that a busy thread loses. The median, because where other programs have the CPUs a few
+/// stops take as long as those please. `examples/stacks-cost.rs` measures the whole.
+#[test]
+fn a_hundred_samples_a_second_stop_a_busy_thread_for_less_than_two_percent() {
+    const RATE: u32 = 100;
+    let mut busy = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("sh runs");
+    let server = find(&Who::Pid(busy.id()), &processes()).expect("it is there");
+    let profile = Sampler::new(&server).and_then(|sampler| sampler.run(Duration::from_secs(3), RATE));
+    let _ = busy.kill();
+    let _ = busy.wait();
+    let profile = profile.expect("samples");
+    let samples: u64 = profile.running.values().sum();
+    assert!(samples > 10 && samples == profile.stops_ns.len() as u64, "{samples} samples of a busy thread");
+    let share = profile.stop_ns_p50() as f64 * f64::from(RATE) / 1e9;
+    assert!(share < 0.02, "stopped for {} us each", profile.stop_ns_p50() / 1000);
+}
+
+#[test]
+fn tables_in_the_pool_of_a_mariadb_are_counted_as_it_counts_them() {
+    let folder = Folder::new("pool");
+    let Some(server) = server(Kind::MariaDb, &folder.0) else { return };
+    let connection = format!("host=127.0.0.1 port={} user=root", server.address.port);
+    let census = instrument_json(&["where", &server.pid().to_string(), "--connect", &connection, "--json"]);
+    let inside = &census["inside"];
+    let tables = inside["tables"].as_object().expect("tables").clone();
+    let bytes = |name: &str| -> u64 {
+        let by_node = tables.get(name).and_then(serde_json::Value::as_object).into_iter().flatten();
+        by_node.filter_map(|(_, bytes)| bytes.as_u64()).sum()
+    };
+    let mut client = homenode_inspect::client::connect(&server.address).expect("the server answers");
+    let counted = client
+        .query(
+            "select concat(replace(replace(table_name, '`.`', '/'), '`', ''), '.', index_name), count(*) * @@innodb_page_size \
+             from information_schema.innodb_buffer_page where page_type = 'INDEX' and table_name not like '`mysql`%' \
+             and table_name like '%.%' group by 1",
+        )
+        .expect("its own count");
+    let mut seen = 0;
+    for row in counted {
+        let [Some(name), Some(count)] = &row[..] else { continue };
+        let (ours, theirs) = (bytes(name), count.parse::<u64>().expect("a number"));
+        // Pages come and go between the two looks.
+        assert!(ours.abs_diff(theirs) <= theirs / 10 + 4 * 16_384, "{name}: {ours}, {theirs} by its own count");
+        seen += 1;
+    }
+    assert!(seen > 2, "{inside:#}");
+    let of = |name: &str| inside[name].as_u64().expect("bytes");
+    assert!(of("used_bytes") + of("free_bytes") <= of("pool_bytes") && of("used_bytes") > 0, "{inside:#}");
 }
 
 #[test]

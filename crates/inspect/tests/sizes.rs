@@ -81,9 +81,13 @@ fn look_at(role: &str) -> serde_json::Value {
     let mut lines = BufReader::new(child.0.stdout.take().expect("its output")).lines();
     assert!(lines.any(|line| line.expect("a line") == "ready"), "{role}: it ended");
     let begun = Instant::now();
-    let limited = format!("ulimit -d 204800; exec '{}' where {} --json", binary().display(), child.0.id());
+    let (program, pid) = (binary(), child.0.id());
+    let limited =
+        format!("ulimit -d 204800; '{}' where {pid} --json; code=$?; times >&2; exit $code", program.display());
     let done = Command::new("sh").args(["-c", &limited]).output().expect("sh runs");
-    println!("{role}: where took {:.2} s", begun.elapsed().as_secs_f64());
+    let said = String::from_utf8_lossy(&done.stderr);
+    let cpu = said.lines().last().unwrap_or_default();
+    println!("{role}: where took {:.2} s, CPU time (user, system) {cpu}", begun.elapsed().as_secs_f64());
     assert!(done.status.success(), "{role}: {}", String::from_utf8_lossy(&done.stderr));
     serde_json::from_slice(&done.stdout).expect("JSON")
 }

@@ -146,18 +146,7 @@ pub fn look_at_thread<T>(thread: u32, look: impl FnOnce(&Registers) -> T) -> io:
     trace(libc::PTRACE_SEIZE, tid, 0)?;
     // If this fails the thread has ended in between, and its end also ends the tracing.
     trace(libc::PTRACE_INTERRUPT, tid, 0)?;
-    let mut status = 0;
-    loop {
-        // SAFETY: the kernel writes one int.
-        let answer = unsafe { libc::waitpid(tid, &mut status, libc::__WALL) };
-        if answer == tid {
-            break;
-        }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::EINTR) {
-            return Err(error);
-        }
-    }
+    let status = stopped(tid)?;
     if !libc::WIFSTOPPED(status) {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
@@ -167,6 +156,27 @@ pub fn look_at_thread<T>(thread: u32, look: impl FnOnce(&Registers) -> T) -> io:
     let is_ours = status >> 16 == libc::PTRACE_EVENT_STOP;
     trace(libc::PTRACE_DETACH, tid, if is_ours { 0 } else { libc::WSTOPSIG(status) as usize })?;
     looked
+}
+
+/// Waits until a thread has come to its stop, or to its end. A thread that runs stops within microseconds, and going to sleep for
+/// them would take longer: so it is asked again and again for a moment, and only then slept on.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn stopped(tid: libc::pid_t) -> io::Result<libc::c_int> {
+    const WATCHED: std::time::Duration = std::time::Duration::from_micros(50);
+    let begun = std::time::Instant::now();
+    let mut status = 0;
+    loop {
+        let patience = if begun.elapsed() < WATCHED { libc::WNOHANG } else { 0 };
+        // SAFETY: the kernel writes one int.
+        let answer = unsafe { libc::waitpid(tid, &mut status, libc::__WALL | patience) };
+        if answer == tid {
+            return Ok(status);
+        }
+        let error = io::Error::last_os_error();
+        if answer < 0 && error.raw_os_error() != Some(libc::EINTR) {
+            return Err(error);
+        }
+    }
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -206,6 +216,46 @@ pub fn read_memory(pid: u32, address: u64, into: &mut [u8]) -> io::Result<usize>
     // SAFETY: `local` is exactly `into`; the kernel checks `remote` against the other process's mappings.
     let answer = unsafe { libc::process_vm_readv(pid as libc::pid_t, &local, 1, &remote, 1, 0) };
     usize::try_from(answer).map_err(|_| io::Error::last_os_error())
+}
+
+/// Copies `each` bytes from each of many addresses of another process; what can't be read is zeros. Returns all of it in the order of
+/// the addresses.
+///
+/// # Errors
+/// EPERM without the right, ESRCH without the process.
+pub fn read_scattered(pid: u32, addresses: &[u64], each: usize) -> io::Result<Vec<u8>> {
+    /// Pieces that the kernel takes in one call (UIO_MAXIOV, include/uapi/linux/uio.h).
+    const PIECES: usize = 1024;
+    let mut copy = vec![0u8; addresses.len() * each];
+    if each == 0 {
+        return Ok(copy);
+    }
+    let mut done = 0;
+    while done < addresses.len() {
+        let now = &addresses[done..addresses.len().min(done + PIECES)];
+        let into = &mut copy[done * each..(done + now.len()) * each];
+        let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+        let piece = |at: &u64| libc::iovec { iov_base: ptr::without_provenance_mut(*at as usize), iov_len: each };
+        let remote: Vec<libc::iovec> = now.iter().map(piece).collect();
+        // SAFETY: `local` is exactly `into`; the kernel checks each of `remote` against the other process's mappings.
+        let answer = unsafe {
+            libc::process_vm_readv(pid as libc::pid_t, &local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0)
+        };
+        match usize::try_from(answer) {
+            // It ends at the first piece that can't be read, which stays zeros.
+            Ok(bytes) if bytes < into.len() => {
+                let whole = bytes / each;
+                into[whole * each..].fill(0);
+                done += whole + 1;
+            }
+            Ok(_) => done += now.len(),
+            Err(_) => match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::EFAULT) => done += 1,
+                error => return Err(error),
+            },
+        }
+    }
+    Ok(copy)
 }
 
 /// Part of an object (shared memory, a file) that others map too, mapped here to ask about it: reserved address space,
@@ -318,6 +368,19 @@ mod tests {
         assert_eq!(read.unwrap(), 18);
         assert_eq!(copy, source);
         assert!(read_memory(std::process::id(), 64, &mut copy).is_err());
+    }
+
+    #[test]
+    fn scattered_bytes_are_read_past_those_that_cannot_be() {
+        let source: Vec<u64> = (0..3000).collect();
+        let mut addresses: Vec<u64> = source.iter().map(|number| ptr::from_ref(number).addr() as u64).collect();
+        addresses[0] = 64;
+        addresses[1500] = 64;
+        let copy = read_scattered(std::process::id(), &addresses, 8).unwrap();
+        let read: Vec<u64> = copy.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect();
+        let expected: Vec<u64> = (0..3000).map(|number| if number == 1500 { 0 } else { number }).collect();
+        assert_eq!(read, expected);
+        assert_eq!(read_scattered(std::process::id(), &[64], 0).unwrap(), []);
     }
 
     #[test]

@@ -79,6 +79,8 @@ pub static SETTINGS: &[Definition] = &[
     define("enable_parallel", "on", Check::Bool, "Whether big scans run in parallel."),
     define("escape_string_warning", "on", Check::Bool, "Accepted and without effect."),
     define("extra_float_digits", "1", Check::Integer(-15, 3), "Digits of floating-point output; 1 and more are exact."),
+    define("fsync", "on", Check::ReadOnly, "A commit is told when its log records are on stable storage; always so."),
+    define("full_page_writes", "on", Check::ReadOnly, "Pages are mended from images in the log if torn; always so."),
     define("idle_in_transaction_session_timeout", "0", Check::Duration, "Accepted and without effect."),
     define("in_hot_standby", "off", Check::ReadOnly, "Always off."),
     define("integer_datetimes", "on", Check::ReadOnly, "Always on."),
@@ -119,6 +121,7 @@ pub static SETTINGS: &[Definition] = &[
     define("transaction_deferrable", "off", Check::Bool, "Accepted and without effect."),
     define("transaction_isolation", "read committed", Check::Word(&LEVELS), "Isolation level of this transaction."),
     define("transaction_read_only", "off", Check::Bool, "Whether this transaction is read-only."),
+    define("wal_sync_method", "fdatasync", Check::ReadOnly, "How the log gets to stable storage."),
     define("work_mem", "4096", Check::Text, "Accepted and without effect."),
 ];
 
@@ -414,7 +417,10 @@ mod tests {
             settings.set("timezone", Some("Europe/Paris"), false).unwrap_err().code,
             SqlState::FEATURE_NOT_SUPPORTED
         );
-        assert_eq!(settings.set("server_version", Some("9"), false).unwrap_err().code.as_str(), "55P02");
+        for fixed in ["server_version", "fsync", "full_page_writes", "wal_sync_method"] {
+            assert_eq!(settings.set(fixed, Some("off"), false).unwrap_err().code.as_str(), "55P02");
+        }
+        assert_eq!(settings.get("fsync").unwrap(), "on");
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Kind {
     /// Statements whose answers say how durable a commit is, and what memory the server has.
     pub fn settings(self) -> &'static [&'static str] {
         match self {
-            Kind::Homenode => &["server_version", "fsync", "synchronous_commit"],
+            Kind::Homenode => &["server_version", "fsync", "synchronous_commit", "wal_sync_method", "full_page_writes"],
             Kind::Postgres => &[
                 "server_version",
                 "fsync",

@@ -136,6 +136,11 @@ impl Counts {
         }
     }
 
+    /// Cycles that its sampled accesses took, all together.
+    pub fn latency_cycles(&self) -> u64 {
+        self.latency_sum
+    }
+
     /// Loads of one kind.
     pub fn found(&self, found: Found) -> u64 {
         self.loads.get(&found).copied().unwrap_or(0)

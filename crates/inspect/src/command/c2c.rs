@@ -130,9 +130,14 @@ fn as_json(lines: &[Line], top: usize) -> serde_json::Value {
                 "mean_latency_cycles": place.counts.mean_latency_cycles(),
             })
         });
-        let part = c2c::to_part(line).map(
-            |part| json!({ "read": part.read, "written": part.written, "saved_share": share(part.saved, part.of) }),
-        );
+        let part = c2c::to_part(line).map(|part| {
+            json!({
+                "read": part.read,
+                "written": part.written,
+                "saved_share": share(part.saved, part.of),
+                "saved_cycles": part.saved_cycles,
+            })
+        });
         json!({
             "address": line.address,
             "is_physical": line.is_physical,

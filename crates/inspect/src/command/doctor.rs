@@ -7,11 +7,12 @@ use homenode_topology::Topology;
 use serde_json::json;
 
 use crate::InspectError;
+use crate::client::{Address, Protocol};
 use crate::doctor::{Finding, examine, gather};
-use crate::place::{Server, Who, find};
+use crate::place::{Server, ServerKind, Who, find};
 use crate::proc::processes;
 use crate::units;
-use crate::waits::{Postgres, watch};
+use crate::waits::{MariaDb, Postgres, Source, watch};
 
 #[derive(Debug, Args)]
 #[command(
@@ -28,7 +29,7 @@ pub struct Options {
     /// The running MariaDB or MySQL server
     #[arg(long)]
     mariadb: bool,
-    /// Ask this PostgreSQL what its sessions wait for, too
+    /// Ask the server (PostgreSQL, Homenode or MariaDB) what its sessions wait for, too
     #[arg(long, value_name = "CONNECTION")]
     connect: Option<String>,
     /// How long to look
@@ -45,8 +46,14 @@ pub(super) fn run(options: &Options) -> Result<(), InspectError> {
     let named = server.as_ref().map(|(server, argument)| (server, argument.clone()));
     let mut facts = gather(&topology, named, options.duration)?;
     if let (Some(connection), Some(server)) = (&options.connect, &mut facts.server) {
-        let mut source = Postgres::connect(connection)?;
-        server.waits = Some(watch(&mut source, options.duration, Duration::from_millis(50))?);
+        let mut source: Box<dyn Source> = match server.kind {
+            Some(ServerKind::MariaDb) => {
+                let address = Address::parse(Protocol::MariaDb, connection).map_err(InspectError::Refused)?;
+                Box::new(MariaDb::connect(&address)?)
+            }
+            _ => Box::new(Postgres::connect(connection)?),
+        };
+        server.waits = Some(watch(source.as_mut(), options.duration, Duration::from_millis(50))?);
     }
     let findings = examine(&facts);
     if options.json {

@@ -12,7 +12,7 @@ use crate::place::postgres::{Part, by_name};
 use crate::text::{Table, size};
 use crate::waits::reason;
 
-type ByNode = BTreeMap<String, BTreeMap<usize, u64>>;
+pub(super) type ByNode = BTreeMap<String, BTreeMap<usize, u64>>;
 
 /// The answers.
 #[derive(Debug)]
@@ -74,9 +74,11 @@ fn table_parts(client: &mut Client, blocks: &Part) -> Result<Vec<Part>, postgres
 impl Inside {
     pub(super) fn as_text(&self, topology: &Topology) -> String {
         let ids: Vec<usize> = topology.nodes().iter().map(|node| node.id).collect();
-        let mut text = format!("\n{}", table("<part of shared memory", &self.parts, &ids, 12));
+        let mut text = format!("\n{}", by_node_table("<part of shared memory", &self.parts, &ids, 12));
         match &self.tables {
-            Some(tables) => text.push_str(&format!("\n{}", table("<table or index in the buffers", tables, &ids, 20))),
+            Some(tables) => {
+                text.push_str(&format!("\n{}", by_node_table("<table or index in the buffers", tables, &ids, 20)))
+            }
             None => text.push_str("\ntables by node: create extension pg_buffercache in this database first\n"),
         }
         text
@@ -94,7 +96,7 @@ impl Inside {
 }
 
 /// The largest `most` names, and the rest as one.
-fn table(heading: &str, sums: &ByNode, ids: &[usize], most: usize) -> String {
+pub(super) fn by_node_table(heading: &str, sums: &ByNode, ids: &[usize], most: usize) -> String {
     let mut names: Vec<(&str, &BTreeMap<usize, u64>)> = sums.iter().map(|(name, sum)| (name.as_str(), sum)).collect();
     names.retain(|(_, sum)| !sum.is_empty());
     names.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.values().sum::<u64>()));

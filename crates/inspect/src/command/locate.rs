@@ -9,18 +9,19 @@ use serde_json::{Value, json};
 
 use super::target::Target;
 use crate::InspectError;
-use crate::place::{self, Census, Server};
+use crate::place::{self, Census, Server, ServerKind};
 use crate::proc::{Meminfo, parse_meminfo};
 use crate::text::{Table, share, size};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example: homenode where --postgres\n\
-    Tables by node: homenode where --postgres --connect 'host=/run/postgresql dbname=app user=postgres'\n\n\
+    Tables by node: homenode where --postgres --connect 'host=/run/postgresql dbname=app user=postgres'\n\
+    Tables of MariaDB: homenode where --mariadb --connect 'socket=/run/mysqld/mysqld.sock user=root'\n\n\
     Reads only; no page is made present, no process is stopped. Another user's process needs root.")]
 pub struct Options {
     #[command(flatten)]
     target: Target,
-    /// Ask this PostgreSQL which tables and parts of shared memory are where (tables: with the extension pg_buffercache)
+    /// Ask the server which tables are where: PostgreSQL (with the extension pg_buffercache) or MariaDB
     #[arg(long, value_name = "CONNECTION")]
     connect: Option<String>,
     /// Print JSON
@@ -41,11 +42,11 @@ pub(super) fn run(options: &Options) -> Result<(), InspectError> {
         pages[index] = u16::try_from(node).ok();
     };
     let census = match &options.connect {
-        Some(_) => place::take(&server, Some(&mut hear))?,
-        None => place::take(&server, None)?,
+        Some(_) if server.kind == ServerKind::Postgres => place::take(&server, Some(&mut hear))?,
+        _ => place::take(&server, None)?,
     };
     let inside = match &options.connect {
-        Some(connection) => Some(super::inside::ask(connection, page, &pages)?),
+        Some(connection) => Some(Inside::ask(connection, &server, page, &pages)?),
         None => None,
     };
     let nodes = node_memory(&topology);
@@ -58,6 +59,42 @@ pub(super) fn run(options: &Options) -> Result<(), InspectError> {
         }
     }
     Ok(())
+}
+
+/// What the server itself was asked.
+enum Inside {
+    Postgres(super::inside::Inside),
+    MariaDb(super::pool::Pool),
+}
+
+impl Inside {
+    fn ask(connection: &str, server: &Server, page: u64, pages: &[Option<u16>]) -> Result<Inside, InspectError> {
+        match server.kind {
+            ServerKind::Postgres => super::inside::ask(connection, page, pages).map(Inside::Postgres),
+            ServerKind::MariaDb => super::pool::ask(connection, server.pid()).map(Inside::MariaDb),
+            ServerKind::Homenode => Err(InspectError::Refused(
+                "Homenode tells its own placement: select * from homenode.buffers_by_table (docs/placement.md)"
+                    .to_owned(),
+            )),
+            ServerKind::Other => Err(InspectError::Refused(
+                "--connect is for PostgreSQL and MariaDB; this is another program".to_owned(),
+            )),
+        }
+    }
+
+    fn as_text(&self, topology: &Topology) -> String {
+        match self {
+            Inside::Postgres(inside) => inside.as_text(topology),
+            Inside::MariaDb(pool) => pool.as_text(topology),
+        }
+    }
+
+    fn as_json(&self) -> Value {
+        match self {
+            Inside::Postgres(inside) => inside.as_json(),
+            Inside::MariaDb(pool) => pool.as_json(),
+        }
+    }
 }
 
 /// Each node's own account of its memory.
@@ -162,7 +199,7 @@ fn as_json(
     census: &Census,
     topology: &Topology,
     nodes: &BTreeMap<usize, Meminfo>,
-    inside: Option<&super::inside::Inside>,
+    inside: Option<&Inside>,
 ) -> Value {
     let objects = census.objects.iter().map(|object| {
         json!({
@@ -183,7 +220,7 @@ fn as_json(
         "own_bytes_by_node": by_node_json(&census.own_by_node()),
         "imbalance": census.imbalance(topology),
         "node_memory": nodes.iter().map(|(id, fields)| (id.to_string(), json!(fields))).collect::<serde_json::Map<_, _>>(),
-        "inside": inside.map(super::inside::Inside::as_json),
+        "inside": inside.map(Inside::as_json),
         "notes": census.notes,
     })
 }

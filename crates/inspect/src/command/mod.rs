@@ -7,6 +7,7 @@ mod inside;
 mod launch;
 mod locate;
 mod measure;
+mod pool;
 mod rebalance;
 mod stacks;
 mod stat;

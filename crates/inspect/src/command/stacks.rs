@@ -63,7 +63,12 @@ pub(super) fn run(options: &Options) -> Result<(), InspectError> {
     );
     print!("{}", as_text("on CPU or ready", &running, &profile, options.top));
     print!("{}", as_text("waiting", &waiting, &profile, options.top));
-    println!("running threads were stopped for {:.2}% of their time", profile.slowed() * 100.0);
+    println!(
+        "running threads were stopped for {:.2}% of their time, for {} us each time (median); the sampler used {:.1}% of a CPU",
+        profile.slowed() * 100.0,
+        profile.stop_ns_p50() / 1000,
+        profile.own_cpu_seconds / profile.seconds * 100.0
+    );
     if profile.missed > 0 {
         println!("note: {} samples gave no stack (the thread ended, or its code is in no file)", profile.missed);
     }
@@ -114,6 +119,8 @@ fn as_json(profile: &Profile, running: &Named, waiting: &Named) -> Value {
         "threads": profile.threads,
         "missed": profile.missed,
         "stopped_share_of_running_time": profile.slowed(),
+        "stop_ns_p50": profile.stop_ns_p50(),
+        "own_cpu_seconds": profile.own_cpu_seconds,
         "running": list(running),
         "waiting": list(waiting),
     })

@@ -9,7 +9,7 @@ use crate::waits::ON_CPU;
 
 type Check = fn(&Facts) -> Option<Finding>;
 
-const CHECKS: [Check; 12] = [
+const CHECKS: [Check; 13] = [
     first_touch,
     full_beside_free,
     reclaim_beside_free,
@@ -22,6 +22,7 @@ const CHECKS: [Check; 12] = [
     far_disk,
     interleaved_private,
     pool_policy_missing,
+    unfair_latch,
 ];
 
 /// All findings, the gravest first.
@@ -324,6 +325,40 @@ fn contended_events(facts: &Facts) -> Vec<Finding> {
     much.map(finding).collect()
 }
 
+/// One session waits much longer for a latch than the others do: who comes first is not who asked first.
+fn unfair_latch(facts: &Facts) -> Option<Finding> {
+    /// Fewer samples of a session say little about it.
+    const SAMPLES: u64 = 20;
+    let (server, profile) = facts.server.as_ref().and_then(|s| Some((s, s.waits.as_ref()?)))?;
+    let sessions: Vec<_> = profile.by_session.iter().filter(|(_, (busy, _))| *busy >= SAMPLES).collect();
+    let is_latch = |event: &&String| event.starts_with("LWLock:") || event.contains("wait/synch/");
+    let unfair = profile.by_event.keys().filter(is_latch).find_map(|event| {
+        let waited = |events: &BTreeMap<String, u64>, busy: u64| {
+            events.get(event).copied().unwrap_or(0) as f64 / busy.max(1) as f64
+        };
+        let mut shares: Vec<(f64, i64)> =
+            sessions.iter().map(|(session, (busy, events))| (waited(events, *busy), **session)).collect();
+        shares.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let (most, session) = *shares.last().filter(|_| shares.len() >= 4)?;
+        let middle = shares[shares.len() / 2].0;
+        (most >= 0.3 && most >= 3.0 * middle).then_some((event, session, most, middle))
+    });
+    let (event, session, most, middle) = unfair?;
+    Some(Finding {
+        severity: Severity::Medium,
+        title: format!("one session waits for {event} much longer than the others"),
+        evidence: format!(
+            "session {session} waited for it in {:.0}% of its samples, the middle one of {} sessions in {:.0}%",
+            most * 100.0,
+            sessions.len(),
+            middle * 100.0
+        ),
+        cost: "its statements take several times as long as the same ones of other sessions",
+        mend: format!("fewer sessions at a time (a pooler) shorten the queue; {}", advice(event, server)),
+        document: "waits",
+    })
+}
+
 fn advice(event: &str, server: &ServerFacts) -> String {
     let lower = event.to_ascii_lowercase();
     let known: [(&[&str], &str); 7] = [
@@ -467,6 +502,25 @@ mod tests {
         (0..100).for_each(|_| profile.add(&[doing(None), doing(Some("LWLock:WALWrite"))]));
         let titles = changed(|_, server| server.waits = Some(profile.clone()));
         assert_eq!(titles, ["sessions wait for LWLock:WALWrite"]);
+    }
+
+    #[test]
+    fn a_session_that_a_latch_keeps_is_found() {
+        let sample = |kept: bool| {
+            let doing =
+                |session, event: Option<&str>| Doing { session, event: event.map(str::to_owned), ..Doing::default() };
+            let mut all: Vec<Doing> = (0..15).map(|session| doing(session, None)).collect();
+            all.push(doing(15, Some("LWLock:ProcArray").filter(|_| kept)));
+            all
+        };
+        let profile = |kept: bool| {
+            let mut profile = Profile::default();
+            (0..100).for_each(|_| profile.add(&sample(kept)));
+            profile
+        };
+        let titles = |kept| changed(|_, server| server.waits = Some(profile(kept)));
+        assert_eq!(titles(true), ["one session waits for LWLock:ProcArray much longer than the others"]);
+        assert_eq!(titles(false), Vec::<String>::new());
     }
 
     #[test]

@@ -97,7 +97,10 @@ fn about_server(topology: &Topology, server: &Server) -> Result<ServerFacts, Ins
 
 fn kib(status: &str, name: &str) -> u64 {
     let value = status.lines().find_map(|line| line.strip_prefix(name));
-    value.and_then(|value| value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()).unwrap_or(0) << 10
+    value
+        .and_then(|value| value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok())
+        .unwrap_or(0)
+        .saturating_mul(1024)
 }
 
 /// The disk that a folder is on, if the machine says at which node it hangs. PostgreSQL and MariaDB work in their data folder.
@@ -166,6 +169,8 @@ fn parse_thread(text: &str) -> Option<(u64, usize)> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::place::{Who, find};
     use crate::proc::processes;
@@ -192,6 +197,15 @@ mod tests {
             Err(error) => {
                 assert!(matches!(error, InspectError::NotPermitted { .. } | InspectError::Refused(_)), "{error}")
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_safe(text in "[-0-9a-zA-Z():\\n ]{0,200}") {
+            let _ = parse_thread(&text);
+            let _ = kib(&text, "VmPTE:");
+            let _ = kib(&format!("VmPTE:{text}"), "VmPTE:");
         }
     }
 }

@@ -11,9 +11,7 @@ use super::object::{classify, could_be_pool, is_hugetlb, is_shared_memory};
 use super::union::{Instance, Pages, Union, unite, unite_sums};
 use super::{Kind, Server, ServerKind, imbalance};
 use crate::InspectError;
-use crate::proc::{
-    Mapping, NumaLine, Pagemap, Records, explain, parse_maps_line, parse_numa_line, path, undumped_mappings,
-};
+use crate::proc::{Mapping, NumaLine, Pagemap, Records, explain, marks, parse_maps_line, parse_numa_line, path};
 
 /// Device and inode.
 pub(super) type FileId = (u32, u32, u64);
@@ -353,7 +351,7 @@ fn merged(objects: Vec<ObjectCensus>) -> Vec<ObjectCensus> {
 /// Which of the mappings that could be InnoDB's pool are kept out of core dumps; `None` if none is (MySQL dumps its pool unless it is told
 /// otherwise), or if that can't be read.
 fn undumped_pool(pid: u32, mappings: &[Mapping]) -> Option<BTreeSet<u64>> {
-    let mut undumped = undumped_mappings(pid).ok()?;
+    let mut undumped = marks(pid).ok()?.undumped;
     undumped.retain(|start| mappings.iter().any(|mapping| mapping.start == *start && could_be_pool(mapping)));
     if undumped.is_empty() { None } else { Some(undumped) }
 }

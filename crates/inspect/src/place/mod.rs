@@ -5,6 +5,7 @@
 //! Nothing here makes a page present or stops a process.
 
 mod census;
+pub mod mariadb;
 mod object;
 pub mod postgres;
 mod server;

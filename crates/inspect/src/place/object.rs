@@ -48,7 +48,7 @@ pub(super) fn classify(
         }
         _ => {}
     }
-    if mapping.inode == 0 || name.starts_with('[') {
+    if mapping.inode == 0 || name.starts_with('[') || is_hugetlb(name) {
         if server == ServerKind::MariaDb && could_be_pool(mapping) {
             match undumped {
                 Some(undumped) if undumped.contains(&mapping.start) => {
@@ -70,7 +70,7 @@ pub(super) fn classify(
 
 /// Whether a MariaDB server's mapping is large enough for InnoDB's pool, and of the kind.
 pub(super) fn could_be_pool(mapping: &Mapping) -> bool {
-    let is_private = !mapping.shared && mapping.inode == 0 && mapping.name.is_empty();
+    let is_private = !mapping.shared && (mapping.inode == 0 && mapping.name.is_empty() || is_hugetlb(&mapping.name));
     is_private && mapping.writable && mapping.bytes() >= POOL_BYTES_MIN
 }
 
@@ -121,6 +121,9 @@ mod tests {
         };
         assert_eq!((marked(&[0x7f00_0000_0000]), marked(&[0x1000])), (Kind::InnodbPool, Kind::Private));
         assert_eq!(of("7f0000000000-7f0000200000 rw-p 00000000 00:00 0", MariaDb).0, Kind::Private);
+        // large-pages=on: a private mapping of reserved huge pages has a file that nobody sees.
+        let huge = "7f0000000000-7f0008200000 rw-p 00000000 00:0f 77 /anon_hugepage (deleted)";
+        assert_eq!((of(huge, MariaDb).0, of(huge, Other).0), (Kind::InnodbPool, Kind::Private));
         assert_eq!(of("7f0000000000-7f0000200000 rw-p 00000000 00:00 0 [stack]", Other).0, Kind::Stack);
         assert_eq!(of("7f0000000000-7f0000200000 r--p 00000000 fd:01 7 /lib/libc.so.6", Other).0, Kind::Library);
         assert_eq!(of("7f0000000000-7f0000200000 rw-s 00000000 fd:01 8 /data/x", Other).0, Kind::File);

@@ -11,10 +11,10 @@ mod smaps;
 pub use fields::{Counters, Meminfo, parse_counters, parse_meminfo};
 pub use maps::{Mapping, parse_maps_line};
 pub use numa_maps::{NumaLine, parse_numa_line};
-pub use pagemap::{PageEntry, Pagemap};
+pub use pagemap::{FrameFlags, PageEntry, Pagemap};
 pub use process::{Process, cpu_seconds, has_capability, processes};
 pub use records::Records;
-pub use smaps::{read_thp, read_undumped, thp_mappings, undumped_mappings};
+pub use smaps::{Marks, marks, read_marks};
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -75,6 +75,28 @@ impl Pagemap {
     }
 }
 
+/// What the kernel says about page frames, `/proc/kpageflags` (the same document); only root may read it.
+#[derive(Debug)]
+pub struct FrameFlags {
+    file: Option<File>,
+}
+
+impl FrameFlags {
+    /// Opens the file; where that is not permitted nothing is known about any frame.
+    pub fn open() -> FrameFlags {
+        FrameFlags { file: File::open("/proc/kpageflags").ok() }
+    }
+
+    /// Whether a frame belongs to a huge page that the kernel made by itself; `None` if that can't be known.
+    pub fn is_joined(&self, frame: u64) -> Option<bool> {
+        /// Bit of these pages (include/uapi/linux/kernel-page-flags.h).
+        const KPF_THP: u64 = 22;
+        let mut flags = [0; 8];
+        self.file.as_ref()?.read_exact_at(&mut flags, frame.checked_mul(8)?).ok()?;
+        Some(u64::from_ne_bytes(flags) >> KPF_THP & 1 == 1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -88,7 +88,7 @@ fn targets(piece: &Piece, units: &[Unit], shares: &Shares, held: &[usize], turn:
     let nodes = |units: &[&[Unit]]| -> Vec<usize> { units.iter().map(|block| block[0].node).collect() };
     let whole = |block: &[Unit]| {
         let is_full = block.len() as u64 * piece.unit == HUGE_BYTES;
-        piece.has_huge_blocks && is_full && block.iter().all(|unit| unit.node == block[0].node)
+        block[0].is_joined && is_full && block.iter().all(|unit| unit.node == block[0].node)
     };
     let blocks: Vec<&[Unit]> = units.chunk_by(|a, b| piece.block(a) == piece.block(b)).collect();
     let huge: Vec<&[Unit]> = blocks.iter().filter(|block| whole(block)).copied().collect();
@@ -322,7 +322,10 @@ mod tests {
     #[test]
     fn huge_pages_stay_whole_and_small_ones_even_it_out() {
         let piece = Piece::for_test(0x7f00_0000_0000, 4096, true);
-        let unit = |number: u64| Unit { number, pid: 1, address: 0x7f00_0000_0000 + number as usize * 4096, node: 0 };
+        let unit = |number: u64| {
+            let address = 0x7f00_0000_0000 + number as usize * 4096;
+            Unit { number, pid: 1, address, node: 0, is_joined: true }
+        };
         // One whole block, and 1000 small pages in two others.
         let numbers = (0..512).chain(520..1020).chain(1030..1530);
         let units: Vec<Unit> = numbers.map(unit).collect();
@@ -337,7 +340,7 @@ mod tests {
 
     #[test]
     fn runs_are_journalled() {
-        let unit = |number, node| Unit { number, pid: 1, address: 0, node };
+        let unit = |number, node| Unit { number, pid: 1, address: 0, node, is_joined: false };
         let units = [unit(3, 0), unit(4, 0), unit(6, 0), unit(7, 1)];
         let entries = where_they_were(5, &units);
         assert_eq!(entries, [Entry::Pages(5, 3, 2, 0), Entry::Pages(5, 6, 1, 0), Entry::Pages(5, 7, 1, 1)]);

@@ -1,6 +1,6 @@
 //! Which memory is to be spread, and how is each page of it reached?
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 
 use homenode_memory::Refusal;
@@ -9,7 +9,7 @@ use homenode_memory::foreign::{self, SharedWindow};
 use super::journal::PieceId;
 use crate::InspectError;
 use crate::place::{Census, Instance, Kind, Server, mappings_of, shared_memory};
-use crate::proc::{Mapping, Pagemap, path, thp_mappings};
+use crate::proc::{FrameFlags, Mapping, Marks, Pagemap, marks, path};
 use crate::text::size;
 
 /// Bytes of a piece that are looked at together.
@@ -48,6 +48,8 @@ pub struct Unit {
     pub address: usize,
     /// The node it is on.
     pub node: usize,
+    /// Whether it may be part of a huge page that the kernel made by itself, and then moves with the block of 2 MiB that it lies in.
+    pub is_joined: bool,
 }
 
 /// Units of a stretch of a piece, valid while this lives.
@@ -82,24 +84,29 @@ impl Piece {
             let is_new = |m: &Mapping| !m.shared || !shared.contains_key(&(m.device.0, m.device.1, m.inode));
             // The kernel walks all tables for this file: not for a hundred processes that share one memory.
             let ask = mappings.iter().filter(wanted).any(is_new);
-            let huge = if ask { thp_mappings(process.pid).unwrap_or_default() } else { BTreeSet::new() };
+            let marks = if ask { marks(process.pid).unwrap_or_default() } else { Marks::default() };
             for mapping in &mappings {
-                let has_huge_blocks = huge.contains(&mapping.start);
+                let has_huge_blocks = marks.joined.contains(&mapping.start);
+                let reserved = marks.reserved.get(&mapping.start).copied();
                 if shared_memory(mapping).0 {
                     let key = (mapping.device.0, mapping.device.1, mapping.inode);
-                    let piece = shared.entry(key).or_insert_with(|| Piece::shared(process.pid, mapping));
+                    let piece = shared.entry(key).or_insert_with(|| Piece::shared(process.pid, mapping, reserved));
                     piece.has_huge_blocks |= has_huge_blocks;
                     piece.instances.push(instance(process.pid, mapping));
                 } else if is_private_memory(mapping) && mapping.bytes() >= private_min {
-                    private.push(Piece::private(process.pid, mapping, may_join));
+                    let is_pool = marks.undumped.contains(&mapping.start);
+                    private.push((!is_pool, Piece::private(process.pid, mapping, reserved, may_join)));
                 }
             }
         }
-        Ok(shared.into_values().chain(private).collect())
+        // Each piece evens out what those before it could not. A pool, which is kept out of core dumps, comes first: even by itself.
+        private.sort_by_key(|(is_other, _)| *is_other);
+        Ok(shared.into_values().chain(private.into_iter().map(|(_, piece)| piece)).collect())
     }
 
-    fn shared(pid: u32, mapping: &Mapping) -> Piece {
-        let (_, hugetlb) = shared_memory(mapping);
+    /// `reserved` is the size of its pages if they are reserved huge ones. A System V segment's name doesn't tell that.
+    fn shared(pid: u32, mapping: &Mapping, reserved: Option<u64>) -> Piece {
+        let reserved = reserved.or_else(|| shared_memory(mapping).1.then_some(HUGE_BYTES));
         let link = path(pid, &format!("map_files/{:x}-{:x}", mapping.start, mapping.end));
         // An object may end within its last page (System V segments do).
         let page = foreign::small_page_bytes() as u64;
@@ -110,21 +117,21 @@ impl Piece {
             id: PieceId::Shared(major, minor, mapping.inode),
             name: mapping.name.trim_end_matches(" (deleted)").to_owned(),
             policy: "default".to_owned(),
-            unit: if hugetlb { HUGE_BYTES } else { foreign::small_page_bytes() as u64 },
+            unit: reserved.unwrap_or(foreign::small_page_bytes() as u64),
             has_huge_blocks: false,
             instances: Vec::new(),
             // Of reserved huge pages neither presence nor policy can be had from the object.
-            object: object.filter(|_| !hugetlb),
+            object: object.filter(|_| reserved.is_none()),
         }
     }
 
-    fn private(pid: u32, mapping: &Mapping, has_huge_blocks: bool) -> Piece {
+    fn private(pid: u32, mapping: &Mapping, reserved: Option<u64>, may_join: bool) -> Piece {
         Piece {
             id: PieceId::Private(pid, mapping.start),
             name: format!("private memory of process {pid} ({})", size(mapping.bytes())),
             policy: "default".to_owned(),
-            unit: foreign::small_page_bytes() as u64,
-            has_huge_blocks,
+            unit: reserved.unwrap_or(foreign::small_page_bytes() as u64),
+            has_huge_blocks: may_join && reserved.is_none(),
             instances: vec![Instance { offset: 0, ..instance(pid, mapping) }],
             object: None,
         }
@@ -164,7 +171,7 @@ impl Piece {
     pub fn windows(&self) -> Vec<(u64, u64)> {
         let begin = self.instances.iter().map(|instance| instance.offset).min().unwrap_or(0) / self.unit;
         let end = self.instances.iter().map(|i| i.offset + (i.end - i.start)).max().unwrap_or(0).div_ceil(self.unit);
-        let step = WINDOW_BYTES / self.unit;
+        let step = (WINDOW_BYTES / self.unit).max(1);
         (begin..end).step_by(step as usize).map(|first| (first, step.min(end - first))).collect()
     }
 
@@ -208,7 +215,8 @@ impl Piece {
         let statuses = foreign::page_statuses(0, &addresses).ok()?;
         let units = firsts.iter().zip(&addresses).zip(statuses).filter_map(|((index, address), status)| {
             let number = first + *index as u64 * page as u64 / self.unit;
-            Some(Unit { number, pid: 0, address: *address, node: usize::try_from(status).ok()? })
+            let node = usize::try_from(status).ok()?;
+            Some(Unit { number, pid: 0, address: *address, node, is_joined: self.has_huge_blocks })
         });
         Some(Looked { units: units.collect(), _window: Some(window) })
     }
@@ -228,13 +236,14 @@ impl Piece {
         }
         let page = foreign::small_page_bytes() as u64;
         let start = instance.start + (from - instance.offset);
-        let mut present: Vec<(u64, usize)> = Vec::new();
+        let mut present: Vec<Touched> = Vec::new();
         let read = Pagemap::open(instance.pid, page).and_then(|mut pagemap| {
             for (index, entry) in pagemap.read(start, ((to - from) / page) as usize)?.enumerate() {
                 let number = (from + index as u64 * page) / self.unit;
-                let is_new = present.last().is_none_or(|(last, _)| *last != number) && !units.contains_key(&number);
+                let is_new = present.last().is_none_or(|last| last.number != number) && !units.contains_key(&number);
                 if entry.is_present() && is_new {
-                    present.push((number, (start + index as u64 * page) as usize));
+                    let address = (start + index as u64 * page) as usize;
+                    present.push(Touched { number, address, frame: entry.frame() });
                 }
             }
             Ok(())
@@ -244,7 +253,7 @@ impl Piece {
             Err(InspectError::Vanished(_)) => return Ok(()),
             Err(error) => return Err(error),
         }
-        let addresses: Vec<usize> = present.iter().map(|(_, address)| *address).collect();
+        let addresses: Vec<usize> = present.iter().map(|touched| touched.address).collect();
         let mut statuses = match foreign::page_statuses(instance.pid, &addresses) {
             Ok(statuses) => statuses,
             Err(Refusal::Other(_)) => return Ok(()),
@@ -256,12 +265,30 @@ impl Piece {
         for (index, status) in hidden.iter().zip(foreign::page_statuses(instance.pid, &again).unwrap_or_default()) {
             statuses[*index] = status;
         }
-        for ((number, address), status) in present.into_iter().zip(statuses) {
+        let joined = self.joined(&present);
+        for ((Touched { number, address, .. }, status), is_joined) in present.into_iter().zip(statuses).zip(joined) {
             if let Ok(node) = usize::try_from(status) {
-                units.insert(number, Unit { number, pid: instance.pid, address, node });
+                units.insert(number, Unit { number, pid: instance.pid, address, node, is_joined });
             }
         }
         Ok(())
+    }
+
+    /// For each touched page whether it may be part of a huge page. Of private memory the frames tell: smaps doesn't show huge pages that
+    /// automatic balancing has marked.
+    fn joined(&self, present: &[Touched]) -> Vec<bool> {
+        if !self.has_huge_blocks || matches!(self.id, PieceId::Shared(..)) {
+            return vec![self.has_huge_blocks; present.len()];
+        }
+        let flags = FrameFlags::open();
+        let same = |a: &Touched, b: &Touched| a.address as u64 / HUGE_BYTES == b.address as u64 / HUGE_BYTES;
+        let mut joined = Vec::with_capacity(present.len());
+        for block in present.chunk_by(same) {
+            let frames: Vec<Option<u64>> = block.iter().map(|touched| touched.frame).collect();
+            let is_joined = may_be_joined(&frames, HUGE_BYTES / self.unit, |frame| flags.is_joined(frame));
+            joined.resize(joined.len() + block.len(), is_joined);
+        }
+        joined
     }
 
     /// Whether the policy for later pages can be set from here.
@@ -282,6 +309,26 @@ impl Piece {
             .map_err(|error| InspectError::Refused(format!("mapping {}: {error}", self.name)))?;
         window.set_policy(mode, nodes).map_err(not_permitted)
     }
+}
+
+/// A page that a process has in its tables.
+struct Touched {
+    /// The unit that it begins.
+    number: u64,
+    address: usize,
+    /// Its frame, where we may know it.
+    frame: Option<u64>,
+}
+
+/// Whether the pages of a block of 2 MiB may be one huge page: it is whole, its frames follow each other from a multiple of their number,
+/// and the kernel doesn't say that they are single. What may not be known counts as one.
+fn may_be_joined(frames: &[Option<u64>], whole: u64, is_joined: impl Fn(u64) -> Option<bool>) -> bool {
+    if frames.len() as u64 != whole {
+        return false;
+    }
+    let Some(first) = frames[0] else { return true };
+    let follow = frames.iter().zip(first..).all(|(frame, expected)| frame.is_none_or(|frame| frame == expected));
+    first % whole == 0 && follow && is_joined(first).unwrap_or(true)
 }
 
 /// Whether the kernel denied a page that is present: Linux 6.1 to 6.4 do so while the page is marked by automatic balancing
@@ -311,10 +358,31 @@ pub(super) fn not_permitted(refusal: Refusal) -> InspectError {
 }
 
 fn is_private_memory(mapping: &Mapping) -> bool {
-    !mapping.shared && mapping.writable && mapping.inode == 0 && !mapping.name.starts_with("[v")
+    let is_nobodys_file = mapping.inode == 0 || shared_memory(mapping).1;
+    !mapping.shared && mapping.writable && is_nobodys_file && !mapping.name.starts_with("[v")
 }
 
 fn instance(pid: u32, mapping: &Mapping) -> Instance {
     // Which process has how much doesn't matter here: all are asked for what is missing.
     Instance { pid, start: mapping.start, end: mapping.end, offset: mapping.offset, present_bytes: 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_row_of_frames_can_be_a_huge_page() {
+        let frames = |first: u64| (first..first + 4).map(Some).collect::<Vec<_>>();
+        let unknown = |_| None;
+        assert!(may_be_joined(&frames(8), 4, unknown));
+        assert!(may_be_joined(&frames(8), 4, |frame| Some(frame == 8)));
+        assert!(!may_be_joined(&frames(8), 4, |_| Some(false)));
+        // Not from a multiple; with a gap; not whole.
+        assert!(!may_be_joined(&frames(9), 4, unknown));
+        assert!(!may_be_joined(&[Some(8), Some(9), Some(10), Some(12)], 4, unknown));
+        assert!(!may_be_joined(&frames(8)[..3], 4, unknown));
+        // Frames that we may not see.
+        assert!(may_be_joined(&[None; 4], 4, unknown));
+    }
 }

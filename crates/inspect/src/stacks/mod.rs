@@ -8,6 +8,7 @@ mod flame;
 mod module;
 mod sampler;
 mod symbols;
+mod threads;
 
 pub use flame::{Flame, svg};
 pub use sampler::{Frame, Profile, Sampler};

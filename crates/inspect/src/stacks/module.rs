@@ -36,7 +36,7 @@ impl Files {
         let tables = self.known.entry(path.clone()).or_insert_with(|| read(path)).as_ref()?;
         // Where the object's address 0 is: by the segment that this mapping begins in.
         let (offset, address) = tables.code.iter().rev().find(|(offset, _)| *offset <= mapping.offset)?;
-        let own_start = address + (mapping.offset - offset);
+        let own_start = address.checked_add(mapping.offset - offset)?;
         let base = mapping.start.checked_sub(own_start)?;
         let info = ExplicitModuleSectionInfo {
             base_svma: 0,
@@ -54,8 +54,11 @@ impl Files {
 }
 
 fn read(path: &PathBuf) -> Option<Tables> {
-    let bytes = fs::read(path).ok()?;
-    let file = object::File::parse(&bytes[..]).ok()?;
+    tables(&fs::read(path).ok()?)
+}
+
+fn tables(bytes: &[u8]) -> Option<Tables> {
+    let file = object::File::parse(bytes).ok()?;
     let section = |name: &str| {
         let section = file.section_by_name(name)?;
         let range = section.address()..section.address().checked_add(section.size())?;
@@ -71,4 +74,28 @@ fn read(path: &PathBuf) -> Option<Tables> {
         // The kernel maps whole pages: a segment's mapping begins at the page that it begins in.
         code: code.map(|segment| (segment.file_range().0 & !4095, segment.address() & !4095)).collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn a_damaged_program_file_is_safe(damage in proptest::collection::vec((any::<u16>(), any::<u8>()), 1..40)) {
+            // The head of a real one; the sections that its table names lie behind the end.
+            let mut bytes = fs::read("/proc/self/exe").unwrap_or_default();
+            bytes.truncate(1 << 16);
+            for (at, byte) in damage {
+                let at = usize::from(at) % bytes.len().max(1);
+                if let Some(there) = bytes.get_mut(at) {
+                    *there = byte;
+                }
+            }
+            let _ = tables(&bytes);
+        }
+    }
 }

@@ -59,6 +59,8 @@ pub struct Profile {
     pub by_query: BTreeMap<String, BTreeMap<String, u64>>,
     /// By the session that others waited for, with the statement of the last one that did.
     pub by_blocker: BTreeMap<i64, (u64, String)>,
+    /// By session: samples in a statement, and of these by what it waited for.
+    pub by_session: BTreeMap<i64, (u64, BTreeMap<String, u64>)>,
 }
 
 impl Profile {
@@ -69,6 +71,9 @@ impl Profile {
             let event = doing.event.as_deref().unwrap_or(ON_CPU);
             self.busy += 1;
             *self.by_event.entry(event.to_owned()).or_default() += 1;
+            let session = self.by_session.entry(doing.session).or_default();
+            session.0 += 1;
+            *session.1.entry(event.to_owned()).or_default() += 1;
             let query = normalized(&doing.query);
             for blocker in &doing.blockers {
                 let entry = self.by_blocker.entry(*blocker).or_default();
@@ -169,6 +174,7 @@ mod tests {
         assert_eq!(profile.by_event[ON_CPU], 1);
         assert_eq!(profile.by_query.len(), 1);
         assert_eq!(profile.by_blocker[&1].0, 2);
+        assert_eq!(profile.by_session[&2], (2, BTreeMap::from([("Lock:transactionid".to_owned(), 2)])));
         assert_eq!(profile.by_event.values().sum::<u64>(), profile.busy);
     }
 

@@ -59,6 +59,9 @@ pub fn server(kind: Kind, folder: &Path) -> Option<Running> {
         Kind::Homenode => PathBuf::from(std::env::var_os("HOMENODE_BINARY")?),
         other => program(other).ok()?,
     };
+    /// One at a time: several that fill their first files at once starve each other on a busy machine.
+    static STARTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _only = STARTING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let topology = Topology::discover();
     initialize(kind, &program, folder).expect("an empty database");
     let with = Start {
