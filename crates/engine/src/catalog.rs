@@ -300,6 +300,25 @@ pub struct SequenceDefinition {
     pub owner: Option<(u32, usize)>,
 }
 
+/// What a view is.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ViewDefinition {
+    /// Object number.
+    pub oid: u32,
+    /// Schema.
+    pub schema: String,
+    /// Name.
+    pub name: String,
+    /// Names and types of its columns.
+    pub columns: Vec<(String, ColumnType)>,
+    /// What the query calls them, where that is fixed: the query may since give more columns than it did (`SELECT *`).
+    pub sources: Vec<String>,
+    /// Its query, as SQL text. The SQL layer sees to it.
+    pub query: String,
+    /// Object numbers of the tables and views that the query names.
+    pub depends: Vec<u32>,
+}
+
 /// An object of the catalog.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Object {
@@ -307,6 +326,8 @@ pub enum Object {
     Table(TableDefinition),
     /// A sequence.
     Sequence(SequenceDefinition),
+    /// A view.
+    View(ViewDefinition),
 }
 
 impl Object {
@@ -315,6 +336,7 @@ impl Object {
         match self {
             Object::Table(table) => table.oid,
             Object::Sequence(sequence) => sequence.oid,
+            Object::View(view) => view.oid,
         }
     }
 
@@ -335,6 +357,10 @@ impl Object {
                 out.u8(2);
                 encode_sequence(sequence, &mut out);
             }
+            Object::View(view) => {
+                out.u8(4);
+                encode_view(view, &mut out);
+            }
         }
         out.into_bytes()
     }
@@ -345,6 +371,7 @@ impl Object {
             Some(1) => decode_table(&mut from).map(Object::Table),
             Some(2) => decode_sequence(&mut from).map(Object::Sequence),
             Some(3) => decode_table(&mut from).and_then(|table| decode_references(table, &mut from)).map(Object::Table),
+            Some(4) => decode_view(&mut from).map(Object::View),
             _ => None,
         };
         object.ok_or_else(|| Error::new(SqlState::DATA_CORRUPTED, "a catalog entry cannot be read"))
@@ -507,11 +534,41 @@ fn decode_sequence(from: &mut Decoder<'_>) -> Option<SequenceDefinition> {
     })
 }
 
+fn encode_view(view: &ViewDefinition, out: &mut Encoder) {
+    out.u32(view.oid);
+    out.text(&view.schema);
+    out.text(&view.name);
+    out.list(&view.columns, |(name, ty), out| {
+        out.text(name);
+        out.u32(ty.ty.oid());
+        out.u32(ty.typmod as u32);
+    });
+    out.list(&view.sources, |name, out| out.text(name));
+    out.text(&view.query);
+    out.list(&view.depends, |oid, out| out.u32(*oid));
+}
+
+fn decode_view(from: &mut Decoder<'_>) -> Option<ViewDefinition> {
+    Some(ViewDefinition {
+        oid: from.u32()?,
+        schema: from.text()?,
+        name: from.text()?,
+        columns: from.list(|from| {
+            let name = from.text()?;
+            Some((name, ColumnType { ty: Type::from_oid(from.u32()?)?, typmod: from.u32()? as i32 }))
+        })?,
+        sources: from.list(|from| from.text())?,
+        query: from.text()?,
+        depends: from.list(|from| from.u32())?,
+    })
+}
+
 /// All definitions at one moment.
 #[derive(Clone, Default)]
 pub struct Definitions {
     tables: HashMap<u32, Arc<Table>>,
     sequences: HashMap<u32, Arc<SequenceDefinition>>,
+    views: HashMap<u32, Arc<ViewDefinition>>,
     names: HashMap<(String, String), u32>,
 }
 
@@ -526,7 +583,24 @@ impl Definitions {
         self.sequences.get(self.oid(schema, name)?.as_ref())
     }
 
-    /// The number of what `schema.name` names: a table, an index, a sequence.
+    /// The view `schema.name`.
+    pub fn view(&self, schema: &str, name: &str) -> Option<&Arc<ViewDefinition>> {
+        self.views.get(self.oid(schema, name)?.as_ref())
+    }
+
+    /// The view with number `oid`.
+    pub fn view_by_oid(&self, oid: u32) -> Option<&Arc<ViewDefinition>> {
+        self.views.get(&oid)
+    }
+
+    /// All views, by number.
+    pub fn views(&self) -> Vec<Arc<ViewDefinition>> {
+        let mut all: Vec<_> = self.views.values().cloned().collect();
+        all.sort_by_key(|view| view.oid);
+        all
+    }
+
+    /// The number of what `schema.name` names: a table, an index, a sequence, a view.
     pub fn oid(&self, schema: &str, name: &str) -> Option<Oid> {
         // A look-up by borrowed names would need a key type of its own; binding is not on the hot path.
         self.names.get(&(schema.to_owned(), name.to_owned())).map(|&oid| Oid(oid))
@@ -587,7 +661,16 @@ impl Definitions {
         self.sequences.insert(sequence.oid, sequence);
     }
 
+    pub(crate) fn put_view(&mut self, view: Arc<ViewDefinition>) {
+        self.remove(view.oid);
+        self.names.insert((view.schema.clone(), view.name.clone()), view.oid);
+        self.views.insert(view.oid, view);
+    }
+
     pub(crate) fn remove(&mut self, oid: u32) {
+        if let Some(view) = self.views.remove(&oid) {
+            self.names.remove(&(view.schema.clone(), view.name.clone()));
+        }
         if let Some(table) = self.tables.remove(&oid) {
             self.names.remove(&(table.schema.clone(), table.name.clone()));
             for (_, name) in relation_names(&table) {

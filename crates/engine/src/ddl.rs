@@ -189,6 +189,9 @@ impl PendingChanges {
                 if let Some(sequence) = self.definitions.sequence_by_oid(oid) {
                     definitions.put_sequence(sequence.clone());
                 }
+                if let Some(view) = self.definitions.view_by_oid(oid) {
+                    definitions.put_view(view.clone());
+                }
             }
         });
     }
@@ -280,6 +283,7 @@ pub(crate) fn load_catalog(db: &Arc<Inner>) -> Result<()> {
                 definitions.put_table(db.table(table));
             }
             Object::Sequence(sequence) => definitions.put_sequence(Arc::new(sequence)),
+            Object::View(view) => definitions.put_view(Arc::new(view)),
         }
     }
     db.catalog.publish(|published| *published = definitions);
@@ -288,7 +292,7 @@ pub(crate) fn load_catalog(db: &Arc<Inner>) -> Result<()> {
 
 impl Session {
     /// Begins to change definitions: one transaction at a time does, in the whole database.
-    fn pending(&mut self) -> Result<&mut PendingChanges> {
+    pub(crate) fn pending(&mut self) -> Result<&mut PendingChanges> {
         self.writer()?;
         if self.txn.pending.is_none() {
             let deadline = self.lock_deadline_ns();
@@ -321,7 +325,7 @@ impl Session {
         self.take_table(table.oid).map(|_| ())
     }
 
-    fn check_free_name(&mut self, schema: &str, name: &str) -> Result<()> {
+    pub(crate) fn check_free_name(&mut self, schema: &str, name: &str) -> Result<()> {
         self.pending()?;
         match self.definitions().oid(schema, name) {
             None => Ok(()),
@@ -375,6 +379,7 @@ impl Session {
         self.pending()?.change(oid, |definitions| match object {
             Object::Table(table) => definitions.put_table(db.table(table)),
             Object::Sequence(sequence) => definitions.put_sequence(Arc::new(sequence)),
+            Object::View(view) => definitions.put_view(Arc::new(view)),
         });
         Ok(())
     }
@@ -393,7 +398,7 @@ impl Session {
         Ok(())
     }
 
-    fn remove_object(&mut self, oid: u32) -> Result<()> {
+    pub(crate) fn remove_object(&mut self, oid: u32) -> Result<()> {
         self.write_rows(oid, &[])?;
         self.pending()?.change(oid, |definitions| definitions.remove(oid));
         Ok(())

@@ -34,12 +34,13 @@ mod session;
 mod session_memory;
 mod stats;
 mod undo;
+mod view;
 mod write;
 
 pub use build::Copy;
 pub use catalog::{
     CheckConstraint, Column, Definitions, FIRST_OID, ForeignKey, Identity, Index, IndexDefinition, Object, Oid, PUBLIC,
-    PrimaryKey, ReferentialAction, SequenceDefinition, Table, TableDefinition, row_text,
+    PrimaryKey, ReferentialAction, SequenceDefinition, Table, TableDefinition, ViewDefinition, row_text,
 };
 pub use database::{Database, Options};
 pub use ddl::{CheckSpec, ColumnSpec, IndexSpec, SequenceSpec, TableSpec, quote_name};

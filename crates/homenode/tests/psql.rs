@@ -291,3 +291,32 @@ fn foreign_keys_from_both_sides() {
     assert_eq!(described(&server, "account"), account);
     common::fails(server.client().batch_execute("insert into account values (1, 1)"), "23503");
 }
+
+#[test]
+fn views() {
+    let mut server = Server::start();
+    let made = "create table t (id int primary key, name varchar(20)); create view v (number, name) as select * from t where id > 1;
+        insert into t values (1, 'a'), (2, 'b');";
+    server.psql(&["-q", "-v", "ON_ERROR_STOP=1"], made).ok();
+    assert_eq!(lines(&server, "\\dv"), ["public|v|view|postgres"]);
+    assert_eq!(lines(&server, "\\d")[1], "public|v|view|postgres");
+    let columns = described(&server, "v");
+    assert_eq!(columns, ["number|integer|||", "name|character varying(20)|||"]);
+    let text = lines(&server, "select definition from pg_views where viewname = 'v'");
+    assert_eq!(text, [" SELECT * FROM t WHERE id > 1;"]);
+    assert_eq!(lines(&server, "select pg_get_viewdef('v'::regclass, true)"), text);
+    server.restart();
+    assert_eq!(described(&server, "v"), columns);
+    assert_eq!(lines(&server, "select * from v"), ["2|b"]);
+    let mut client = server.client();
+    common::fails(client.batch_execute("insert into v values (3, 'c')"), "0A000");
+    common::fails(client.batch_execute("alter table t rename column name to title"), "0A000");
+    // A view that would come to read itself.
+    client.batch_execute("create view w as select number, name from v").unwrap();
+    common::fails(client.batch_execute("create or replace view v as select number, name from w"), "42P17");
+    // A statement that was planned before notices.
+    let planned = client.prepare("select count(*) from v").unwrap();
+    assert_eq!(client.query_one(&planned, &[]).unwrap().get::<_, i64>(0), 1);
+    client.batch_execute("create or replace view v (number, name) as select id, name from t").unwrap();
+    assert_eq!(client.query_one(&planned, &[]).unwrap().get::<_, i64>(0), 2);
+}

@@ -311,6 +311,9 @@ fn show(plan: &Plan) -> Shown {
             };
             node(title, Vec::new(), vec![show(&set.left.input), show(&set.right.input)])
         }
+        Plan::Recursive(plan) => {
+            node("Recursive Union", Vec::new(), vec![show(&plan.left.input), show(&plan.right.input)])
+        }
         Plan::LockRows(lock) => node("LockRows", Vec::new(), vec![show(&lock.input)]),
     }
 }

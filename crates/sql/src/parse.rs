@@ -25,7 +25,7 @@ pub enum Statement {
     Update(Box<ast::Statement>),
     /// DELETE.
     Delete(Box<ast::Delete>),
-    /// CREATE TABLE, CREATE INDEX, ALTER TABLE: the library's variants.
+    /// CREATE TABLE, CREATE INDEX, CREATE VIEW, ALTER TABLE: the library's variants.
     Define(Box<ast::Statement>, Definition),
     /// What the module `utility` reads.
     Utility(Utility),
@@ -180,9 +180,10 @@ fn classify(tree: ast::Statement, definition: Definition) -> Result<Statement> {
         ast::Statement::Insert(insert) => Statement::Insert(Box::new(insert)),
         ast::Statement::Update { .. } => Statement::Update(Box::new(tree)),
         ast::Statement::Delete(delete) => Statement::Delete(Box::new(delete)),
-        ast::Statement::CreateTable(_) | ast::Statement::CreateIndex(_) | ast::Statement::AlterTable { .. } => {
-            Statement::Define(Box::new(tree), definition)
-        }
+        ast::Statement::CreateTable(_)
+        | ast::Statement::CreateIndex(_)
+        | ast::Statement::AlterTable { .. }
+        | ast::Statement::CreateView { .. } => Statement::Define(Box::new(tree), definition),
         other => return Err(Error::unsupported(construct(&other))),
     })
 }

@@ -48,6 +48,8 @@ pub enum Plan {
     Distinct(Arc<DistinctPlan>),
     /// UNION, INTERSECT, EXCEPT.
     SetOperation(Arc<SetPlan>),
+    /// WITH RECURSIVE.
+    Recursive(Arc<RecursivePlan>),
     /// Locks the rows that go through.
     LockRows(Arc<LockPlan>),
 }
@@ -441,6 +443,18 @@ pub struct SetPlan {
     pub right: Arc<QueryPlan>,
 }
 
+/// WITH RECURSIVE: the rows of `left`, then those that `right` makes of the rows of the round before, until there are none.
+pub struct RecursivePlan {
+    /// Keep duplicates.
+    pub all: bool,
+    /// What it begins with.
+    pub left: Arc<QueryPlan>,
+    /// One round.
+    pub right: Arc<QueryPlan>,
+    /// The shared rows that `right` reads as those of the round before.
+    pub number: usize,
+}
+
 /// SELECT ... FOR UPDATE.
 pub struct LockPlan {
     /// Input.
@@ -495,6 +509,8 @@ impl Plan {
             Plan::Limit(plan) => plan.input.rows(),
             Plan::Distinct(plan) => (plan.input.rows() / 2.0).max(1.0),
             Plan::SetOperation(plan) => plan.left.input.rows() + plan.right.input.rows(),
+            // As many rounds as PostgreSQL assumes (cost_recursive_union).
+            Plan::Recursive(plan) => plan.left.input.rows() + 10.0 * plan.right.input.rows(),
             Plan::LockRows(plan) => plan.input.rows(),
         }
     }

@@ -134,3 +134,13 @@ fn constraints() {
 fn foreign() {
     run("foreign");
 }
+
+#[test]
+fn views() {
+    run("views");
+}
+
+#[test]
+fn recursion() {
+    run("recursion");
+}

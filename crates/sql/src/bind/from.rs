@@ -95,13 +95,26 @@ impl<'a> FromBinder<'a> {
     }
 
     fn joined(&mut self, item: &ast::TableWithJoins, params: &mut Params) -> Result<(Tree, Vec<Offered>)> {
+        let recursions = self.binder.recursions();
         let (mut tree, mut offered) = self.factor(&item.relation, params)?;
         for join in &item.joins {
+            let left_recursions = self.binder.recursions();
             // Lateral items on the right see the left side of their own join too.
             let before = self.from.offered.len();
             self.from.offered.extend(offered.iter().cloned());
             let right = self.factor(&join.relation, params);
             self.from.offered.truncate(before);
+            use ast::JoinOperator as Op;
+            let (on_left, on_right) = (left_recursions != recursions, self.binder.recursions() != left_recursions);
+            let refused = match &join.join_operator {
+                Op::Left(_) | Op::LeftOuter(_) => on_right,
+                Op::Right(_) | Op::RightOuter(_) => on_left,
+                Op::FullOuter(_) => on_left || on_right,
+                _ => false,
+            };
+            if refused && right.is_ok() {
+                return Err(super::recursive::misplaced("within an outer join"));
+            }
             (tree, offered) = self.join((tree, offered), right?, &join.join_operator, params)?;
         }
         Ok((tree, offered))
@@ -229,7 +242,7 @@ impl<'a> FromBinder<'a> {
 
     fn named(&mut self, name: &ast::ObjectName, alias: Option<&ast::TableAlias>) -> Result<(Tree, Vec<Offered>)> {
         if let [ast::ObjectNamePart::Identifier(ident)] = &name.0[..]
-            && let Some((query, shared)) = self.binder.cte(&folded(ident))
+            && let Some((query, shared)) = self.binder.cte(&folded(ident))?
         {
             let alias_name = alias.map_or_else(|| folded(ident), |alias| folded(&alias.name));
             let columns = query_columns(&query, &alias_name, self.from.width);
@@ -252,6 +265,12 @@ impl<'a> FromBinder<'a> {
                     origin: (table.oid, at as i16 + 1),
                 });
                 (alias.clone(), columns.collect(), Source::Virtual(table))
+            }
+            Named::View(view) => {
+                let query = self.binder.view(&view)?;
+                let alias = alias.map_or_else(|| view.name.clone(), |alias| folded(&alias.name));
+                let columns = query_columns(&query, &alias, base);
+                (alias, columns, Source::Derived { query, outer: Vec::new(), shared: None })
             }
         };
         let columns = rename(columns, alias)?;

@@ -6,8 +6,10 @@ mod dml;
 mod from;
 mod names;
 mod query;
+mod recursive;
 mod scope;
 mod select;
+mod view;
 mod window;
 
 pub(crate) use dml::{
@@ -17,7 +19,7 @@ pub(crate) use from::{From, Relation, Source, Tree};
 
 use crate::expr::Params;
 use crate::virtual_table::{self, VirtualTable};
-use homenode_engine::{Definitions, Table};
+use homenode_engine::{Definitions, Table, ViewDefinition};
 use homenode_types::{Error, Result, SqlState};
 use sqlparser::ast;
 use sqlparser::tokenizer::Span;
@@ -58,12 +60,26 @@ pub(crate) struct Binder<'a> {
     depth: Cell<u32>,
     /// Stored tables the statement uses.
     pub tables: RefCell<Vec<Arc<Table>>>,
+    /// Tables and views that it names itself.
+    pub names: RefCell<Vec<u32>>,
+    /// How many views are being opened.
+    views: Cell<u32>,
 }
 
 struct Cte {
     name: String,
-    query: Arc<crate::plan::QueryPlan>,
-    shared: Option<usize>,
+    meaning: Meaning,
+}
+
+/// What the name of a common table expression means where it stands.
+#[derive(Clone)]
+enum Meaning {
+    /// A query, run once if it is shared.
+    Query(Arc<crate::plan::QueryPlan>, Option<usize>),
+    /// It cannot be used there.
+    Refused(Error),
+    /// The rows that a recursive query's last round gave.
+    Working(recursive::Working),
 }
 
 /// Reserved words that a mistyped query puts where a table's name should stand.
@@ -79,6 +95,7 @@ const MAX_QUERY_DEPTH: u32 = 24;
 pub(crate) enum Named {
     Table(Arc<Table>),
     Virtual(&'static VirtualTable),
+    View(Arc<ViewDefinition>),
 }
 
 impl<'a> Binder<'a> {
@@ -89,6 +106,8 @@ impl<'a> Binder<'a> {
             shared: Cell::new(0),
             depth: Cell::new(0),
             tables: RefCell::new(Vec::new()),
+            names: RefCell::new(Vec::new()),
+            views: Cell::new(0),
         }
     }
 
@@ -114,7 +133,12 @@ impl<'a> Binder<'a> {
         let wanted = schema_name.as_deref().unwrap_or(homenode_engine::PUBLIC);
         if let Some(found) = self.definitions.table(wanted, &name) {
             self.tables.borrow_mut().push(found.clone());
+            self.note_name(found.oid);
             return Ok(Named::Table(found.clone()));
+        }
+        if let Some(found) = self.definitions.view(wanted, &name) {
+            self.note_name(found.oid);
+            return Ok(Named::View(found.clone()));
         }
         if table.quote_style.is_none() && RESERVED.contains(&name.as_str()) {
             // The library lets reserved words stand for tables.
@@ -124,10 +148,17 @@ impl<'a> Binder<'a> {
         Err(at(no_relation(schema_name.as_deref(), &name), schema.unwrap_or(table).span))
     }
 
+    fn note_name(&self, oid: u32) {
+        if self.views.get() == 0 {
+            self.names.borrow_mut().push(oid);
+        }
+    }
+
     /// Looks a stored table up that is to be written.
     pub fn table(&self, name: &ast::ObjectName) -> Result<Arc<Table>> {
         match self.relation(name)? {
             Named::Table(table) => Ok(table),
+            Named::View(_) => Err(Error::unsupported("INSERT, UPDATE or DELETE of a view")),
             Named::Virtual(table) => Err(Error::new(
                 SqlState::INSUFFICIENT_PRIVILEGE,
                 format!("permission denied: \"{}\" is a system catalog", table.name),

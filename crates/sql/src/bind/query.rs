@@ -5,7 +5,7 @@ use super::clauses::{order_list, sort_key};
 use super::from::FromBinder;
 use super::names::output_place;
 use super::scope::{Clause, FromScope, Offered, Outer};
-use super::{Binder, Cte, folded};
+use super::{Binder, Cte, Meaning, folded};
 use crate::expr::{self, Bound, Expr, Params, Scope};
 use crate::plan::{Plan, ProjectPlan, QueryPlan, SetKind, SetPlan, ValuesPlan};
 use crate::planner;
@@ -30,8 +30,14 @@ impl Binder<'_> {
     }
 
     /// A common table expression in scope.
-    pub fn cte(&self, name: &str) -> Option<(Arc<QueryPlan>, Option<usize>)> {
-        self.ctes.borrow().iter().rev().find(|cte| cte.name == name).map(|cte| (cte.query.clone(), cte.shared))
+    pub fn cte(&self, name: &str) -> Result<Option<(Arc<QueryPlan>, Option<usize>)>> {
+        let found = self.ctes.borrow().iter().rev().find(|cte| cte.name == name).map(|cte| cte.meaning.clone());
+        match found {
+            None => Ok(None),
+            Some(Meaning::Query(query, shared)) => Ok(Some((query, shared))),
+            Some(Meaning::Refused(error)) => Err(error),
+            Some(Meaning::Working(working)) => self.working(&working).map(Some),
+        }
     }
 
     fn query_in(
@@ -52,20 +58,30 @@ impl Binder<'_> {
 
     fn with(&self, query: &ast::Query, params: &mut Params) -> Result<()> {
         let Some(with) = &query.with else { return Ok(()) };
-        if with.recursive {
-            return Err(Error::unsupported("WITH RECURSIVE"));
-        }
-        for table in &with.cte_tables {
-            let (plan, _) = self.query(&table.query, None, params, false)?;
-            let mut plan = plan;
-            if !table.alias.columns.is_empty() {
-                plan = renamed(&plan, &table.alias.columns)?;
-            }
-            let number = self.shared.get();
-            self.shared.set(number + 1);
-            self.ctes.borrow_mut().push(Cte { name: folded(&table.alias.name), query: plan, shared: Some(number) });
+        for (place, table) in with.cte_tables.iter().enumerate() {
+            let name = folded(&table.alias.name);
+            let meaning = if with.recursive {
+                let later = with.cte_tables[place + 1..].iter().map(|table| folded(&table.alias.name)).collect();
+                self.maybe_recursive(&name, table, later, params)?
+            } else {
+                Meaning::Query(self.plain_cte(table, params)?, Some(self.shared_number()))
+            };
+            self.ctes.borrow_mut().push(Cte { name, meaning });
         }
         Ok(())
+    }
+
+    /// The plan of a common table expression that does not refer to itself.
+    pub(super) fn plain_cte(&self, table: &ast::Cte, params: &mut Params) -> Result<Arc<QueryPlan>> {
+        let (plan, _) = self.query(&table.query, None, params, false)?;
+        if table.alias.columns.is_empty() { Ok(plan) } else { renamed(&plan, &table.alias.columns) }
+    }
+
+    /// A number for rows that are kept for the statement.
+    pub(super) fn shared_number(&self) -> usize {
+        let number = self.shared.get();
+        self.shared.set(number + 1);
+        number
     }
 
     fn body(
@@ -101,7 +117,7 @@ impl Binder<'_> {
         }
     }
 
-    fn set_expr(
+    pub(super) fn set_expr(
         &self,
         body: &ast::SetExpr,
         parent: Option<&dyn Scope>,
@@ -301,7 +317,7 @@ pub(super) fn cast_outputs(plan: &Arc<QueryPlan>, types: &[ColumnType], params: 
     Ok(Arc::new(QueryPlan { input: plan.input.clone(), width: plan.width, output, fields }))
 }
 
-fn renamed(plan: &Arc<QueryPlan>, names: &[ast::TableAliasColumnDef]) -> Result<Arc<QueryPlan>> {
+pub(super) fn renamed(plan: &Arc<QueryPlan>, names: &[ast::TableAliasColumnDef]) -> Result<Arc<QueryPlan>> {
     if names.len() > plan.fields.len() {
         return Err(Error::new(SqlState::INVALID_COLUMN_REFERENCE, "WITH query has fewer columns than column names"));
     }

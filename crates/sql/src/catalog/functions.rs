@@ -229,8 +229,8 @@ fn catalog(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<V
             let pretty = args.get(1) == Some(&Value::Bool(true));
             relations::constraint_definition(context, oid(args, 0), pretty)
         }
-        "pg_get_viewdef"
-        | "pg_get_ruledef"
+        "pg_get_viewdef" => relations::view_definition(context, oid(args, 0)),
+        "pg_get_ruledef"
         | "pg_get_triggerdef"
         // A set, and empty: see `bind::names::is_empty_set`.
         | "pg_partition_ancestors"

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::virtual_table::{Rows, VirtualTable};
 use homenode_engine::Identity;
 use homenode_types::Type::{Int4, Name, Text};
-use homenode_types::{Result, Type, Value};
+use homenode_types::{ColumnType, Result, Type, Value};
 
 pub(super) static TABLES: &[VirtualTable] = &[
     VirtualTable {
@@ -47,6 +47,21 @@ pub(super) static TABLES: &[VirtualTable] = &[
     },
     VirtualTable {
         schema: "information_schema",
+        name: "views",
+        oid: 12_303,
+        columns: &[
+            ("table_catalog", Name),
+            ("table_schema", Name),
+            ("table_name", Name),
+            ("view_definition", Text),
+            ("check_option", Text),
+            ("is_updatable", Text),
+            ("is_insertable_into", Text),
+        ],
+        rows: views,
+    },
+    VirtualTable {
+        schema: "information_schema",
         name: "schemata",
         oid: 12_302,
         columns: &[("catalog_name", Name), ("schema_name", Name), ("schema_owner", Name)],
@@ -71,6 +86,9 @@ fn tables(context: &mut Context) -> Result<Rows> {
             yes(false),
         ]);
     }
+    for view in context.definitions().views() {
+        rows.push(vec![text(&catalog), text(&view.schema), text(&view.name), text("VIEW"), yes(false), yes(false)]);
+    }
     for table in crate::virtual_table::all() {
         rows.push(vec![text(&catalog), text(table.schema), text(table.name), text("VIEW"), yes(false), yes(false)]);
     }
@@ -82,18 +100,6 @@ fn columns(context: &mut Context) -> Result<Rows> {
     let mut rows = Vec::new();
     for table in context.definitions().tables() {
         for (place, column) in table.columns.iter().enumerate() {
-            let ty = column.ty;
-            let length = ty.char_len().map_or(Value::Null, |length| Value::Int4(length as i32));
-            let (precision, scale) = match ty.ty {
-                Type::Int2 => (Value::Int4(16), Value::Int4(0)),
-                Type::Int4 => (Value::Int4(32), Value::Int4(0)),
-                Type::Int8 => (Value::Int4(64), Value::Int4(0)),
-                Type::Numeric if ty.typmod >= 0 => {
-                    let (precision, scale) = homenode_types::numeric_typmod(ty.typmod);
-                    (Value::Int4(precision as i32), Value::Int4(scale as i32))
-                }
-                _ => (Value::Null, Value::Null),
-            };
             let default = column.default.as_ref().filter(|_| column.identity.is_none());
             let default = default.map(|default| super::relations::shown_default(default, column.ty.ty));
             let generation = match column.identity {
@@ -103,17 +109,47 @@ fn columns(context: &mut Context) -> Result<Rows> {
             };
             let mut row = vec![text(&catalog), text(&table.schema), text(&table.name), text(&column.name)];
             row.extend([Value::Int4(place as i32 + 1), default.map_or(Value::Null, text), yes(!column.not_null)]);
-            row.extend([
-                text(ty.ty.sql_name()),
-                length,
-                precision,
-                scale,
-                text(ty.ty.name()),
-                yes(column.identity.is_some()),
-            ]);
-            row.extend([generation, yes(true)]);
+            row.extend(type_columns(column.ty));
+            row.extend([yes(column.identity.is_some()), generation, yes(true)]);
             rows.push(row);
         }
+    }
+    for view in context.definitions().views() {
+        for (place, (name, ty)) in view.columns.iter().enumerate() {
+            let mut row = vec![text(&catalog), text(&view.schema), text(&view.name), text(name)];
+            row.extend([Value::Int4(place as i32 + 1), Value::Null, yes(true)]);
+            row.extend(type_columns(*ty));
+            row.extend([yes(false), Value::Null, yes(false)]);
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
+/// data_type, character_maximum_length, numeric_precision, numeric_scale and udt_name.
+fn type_columns(ty: ColumnType) -> [Value; 5] {
+    let length = ty.char_len().map_or(Value::Null, |length| Value::Int4(length as i32));
+    let (precision, scale) = match ty.ty {
+        Type::Int2 => (Value::Int4(16), Value::Int4(0)),
+        Type::Int4 => (Value::Int4(32), Value::Int4(0)),
+        Type::Int8 => (Value::Int4(64), Value::Int4(0)),
+        Type::Numeric if ty.typmod >= 0 => {
+            let (precision, scale) = homenode_types::numeric_typmod(ty.typmod);
+            (Value::Int4(precision as i32), Value::Int4(scale as i32))
+        }
+        _ => (Value::Null, Value::Null),
+    };
+    [text(ty.ty.sql_name()), length, precision, scale, text(ty.ty.name())]
+}
+
+fn views(context: &mut Context) -> Result<Rows> {
+    let catalog = context.database_name.clone();
+    let mut rows = Vec::new();
+    for view in context.definitions().views() {
+        let definition = super::relations::view_definition(context, view.oid);
+        let mut row = vec![text(&catalog), text(&view.schema), text(&view.name), definition];
+        row.extend([text("NONE"), yes(false), yes(false)]);
+        rows.push(row);
     }
     Ok(rows)
 }

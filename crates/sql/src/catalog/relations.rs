@@ -3,11 +3,12 @@
 use super::{BTREE_AM_OID, HEAP_AM_OID, ROLE_OID, flag, oid, schema_oid, text};
 use crate::context::Context;
 use crate::virtual_table::{self, Rows, VirtualTable};
-use homenode_engine::{Definitions, ForeignKey, Identity, ReferentialAction, Table};
+use homenode_engine::{Definitions, ForeignKey, Identity, ReferentialAction, Table, ViewDefinition};
 use homenode_types::Type::{
     self, Bool, Char, Float4, Int2, Int2Vector, Int4, Int8, Name, Oid, OidVector, PgNodeTree, Text, TextArray, Xid,
 };
 use homenode_types::{ColumnType, Result, Value};
+use std::sync::Arc;
 
 macro_rules! table {
     ($name:literal, $oid:literal, [$(($column:literal, $ty:expr)),* $(,)?], $rows:expr) => {
@@ -178,6 +179,12 @@ pub(super) static TABLES: &[VirtualTable] = &[
         pg_tables
     ),
     table!(
+        "pg_views",
+        12_103,
+        [("schemaname", Name), ("viewname", Name), ("viewowner", Name), ("definition", Text)],
+        pg_views
+    ),
+    table!(
         "pg_indexes",
         12_101,
         [("schemaname", Name), ("tablename", Name), ("indexname", Name), ("tablespace", Name), ("indexdef", Text),],
@@ -248,7 +255,7 @@ impl Class<'_> {
             text(self.kind),
             Value::Int2(self.columns as i16),
             Value::Int2(self.checks as i16),
-            flag(false),
+            flag(self.kind == "v"),
         ]);
         row.extend([
             flag(self.has_triggers),
@@ -306,6 +313,12 @@ fn pg_class(context: &mut Context) -> Result<Rows> {
             }
             .row(),
         );
+    }
+    for view in definitions.views() {
+        let (oid, name, schema, columns) = (view.oid, view.name.as_str(), view.schema.as_str(), view.columns.len());
+        let class =
+            Class { oid, name, schema, kind: "v", pages: 0, columns, has_index: false, checks: 0, has_triggers: false };
+        rows.push(class.row());
     }
     for table in virtual_table::all() {
         let kind = if table.schema == "pg_catalog" && table.oid < 12_000 { "r" } else { "v" };
@@ -381,6 +394,11 @@ fn pg_attribute(context: &mut Context) -> Result<Rows> {
             [("last_value", Int8), ("log_cnt", Int8), ("is_called", Bool)].into_iter().enumerate()
         {
             rows.push(attribute(sequence.oid, place + 1, name, ColumnType::new(ty), true, false, ""));
+        }
+    }
+    for view in definitions.views() {
+        for (place, (name, ty)) in view.columns.iter().enumerate() {
+            rows.push(attribute(view.oid, place + 1, name, *ty, false, false, ""));
         }
     }
     for table in virtual_table::all() {
@@ -603,6 +621,23 @@ fn pg_tables(context: &mut Context) -> Result<Rows> {
     Ok(rows)
 }
 
+fn pg_views(context: &mut Context) -> Result<Rows> {
+    let owner = context.user.clone();
+    let row =
+        |view: Arc<ViewDefinition>| vec![text(&view.schema), text(&view.name), text(&owner), text(view_text(&view))];
+    Ok(context.definitions().views().into_iter().map(row).collect())
+}
+
+/// A view's query as PostgreSQL begins and ends it; between, it is as it was read.
+fn view_text(view: &ViewDefinition) -> String {
+    format!(" {};", view.query)
+}
+
+/// pg_get_viewdef.
+pub(super) fn view_definition(context: &mut Context, wanted: u32) -> Value {
+    context.definitions().view_by_oid(wanted).map_or(Value::Null, |view| text(view_text(view)))
+}
+
 fn pg_indexes(context: &mut Context) -> Result<Rows> {
     let mut rows = Vec::new();
     for table in context.definitions().tables() {
@@ -687,6 +722,9 @@ pub(super) fn name_of(context: &mut Context, wanted: u32) -> Option<(String, Str
     }
     if let Some(sequence) = definitions.sequence_by_oid(wanted) {
         return Some((sequence.schema.clone(), sequence.name.clone()));
+    }
+    if let Some(view) = definitions.view_by_oid(wanted) {
+        return Some((view.schema.clone(), view.name.clone()));
     }
     for table in definitions.tables() {
         if let Some(index) = indexes(&table).iter().find(|index| index.oid == wanted) {

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::run::Tag;
 use crate::utility::{Name, ObjectKind};
-use homenode_engine::{ForeignKey, PUBLIC, Table};
+use homenode_engine::{ForeignKey, PUBLIC, Table, ViewDefinition};
 use homenode_types::{Error, Result, SqlState};
 use std::sync::Arc;
 
@@ -52,33 +52,65 @@ fn references(context: &mut Context, table: &Table, key: Option<u32>) -> Vec<(Ar
     found
 }
 
-/// Drops the foreign keys that refer to what is dropped, if that was asked for; 2BP01 if not. `what` is dropped, `on` is what they
-/// depend on.
-fn drop_references(
-    context: &mut Context,
-    found: &[(Arc<Table>, ForeignKey)],
-    what: &str,
-    on: &str,
-    cascade: bool,
-) -> Result<()> {
+/// Something that depends on what is dropped.
+enum Dependent {
+    Key(Arc<Table>, ForeignKey),
+    View(Arc<ViewDefinition>),
+}
+
+impl Dependent {
+    fn shown(&self) -> String {
+        match self {
+            Dependent::Key(child, key) => format!("constraint {} on table {}", key.name, child.name),
+            Dependent::View(view) => format!("view {}", view.name),
+        }
+    }
+}
+
+/// Adds the views that read `oid` by themselves or by other views, with what each of them reads, except those that are dropped anyway;
+/// `name` is what `oid` is called.
+fn add_readers(context: &mut Context, oid: u32, name: &str, dropped: &[u32], found: &mut Vec<(Dependent, String)>) {
+    let views = context.definitions().views();
+    let mut open = vec![(oid, name.to_string())];
+    while let Some((oid, name)) = open.pop() {
+        for view in views.iter().filter(|view| view.depends.contains(&oid) && !dropped.contains(&view.oid)) {
+            let known = |one: &Dependent| matches!(one, Dependent::View(known) if known.oid == view.oid);
+            if !found.iter().any(|(one, _)| known(one)) {
+                found.push((Dependent::View(view.clone()), name.clone()));
+                open.push((view.oid, format!("view {}", view.name)));
+            }
+        }
+    }
+}
+
+/// What a refusal names: the one object, or several at once.
+fn several_or(one: Option<String>, count: usize) -> String {
+    one.filter(|_| count == 1).unwrap_or_else(|| "desired object(s)".to_string())
+}
+
+/// Drops what depends on `what`, if that was asked for; 2BP01 if not. With each comes what it depends on.
+fn drop_dependents(context: &mut Context, found: &[(Dependent, String)], what: String, cascade: bool) -> Result<()> {
     if found.is_empty() {
         return Ok(());
     }
-    let shown = |(child, key): &(Arc<Table>, ForeignKey)| format!("constraint {} on table {}", key.name, child.name);
     if !cascade {
-        let lines: Vec<String> = found.iter().map(|one| format!("{} depends on {on}", shown(one))).collect();
-        let message = format!("cannot drop {what} because other objects depend on it");
+        let lines: Vec<String> = found.iter().map(|(one, on)| format!("{} depends on {on}", one.shown())).collect();
+        let them = if what == "desired object(s)" { "them" } else { "it" };
+        let message = format!("cannot drop {what} because other objects depend on {them}");
         return Err(Error::new(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, message)
             .with_detail(lines.join("\n"))
             .with_hint("Use DROP ... CASCADE to drop the dependent objects too."));
     }
     let message = match found {
-        [one] => format!("drop cascades to {}", shown(one)),
+        [(one, _)] => format!("drop cascades to {}", one.shown()),
         several => format!("drop cascades to {} other objects", several.len()),
     };
     context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, message);
-    for (child, key) in found {
-        context.session.drop_foreign_key(child, key.oid)?;
+    for (one, _) in found {
+        match one {
+            Dependent::Key(child, key) => context.session.drop_foreign_key(child, key.oid)?,
+            Dependent::View(view) => context.session.drop_view(view.oid)?,
+        }
     }
     Ok(())
 }
@@ -92,8 +124,9 @@ fn locked(context: &mut Context, table: &Arc<Table>) -> Result<Arc<Table>> {
 /// Sees to it that nothing refers to the key number `key` of a table any more.
 fn free_key(context: &mut Context, table: &Arc<Table>, key: u32, what: &str, index: &str, cascade: bool) -> Result<()> {
     let table = locked(context, table)?;
-    let found = references(context, &table, Some(key));
-    drop_references(context, &found, what, &format!("index {index}"), cascade)
+    let found = references(context, &table, Some(key)).into_iter();
+    let found: Vec<_> = found.map(|(child, key)| (Dependent::Key(child, key), format!("index {index}"))).collect();
+    drop_dependents(context, &found, what.to_string(), cascade)
 }
 
 /// DROP TABLE, INDEX, SEQUENCE.
@@ -107,6 +140,10 @@ pub(crate) fn drop_objects(
     if kind == ObjectKind::Table {
         drop_tables(context, names, if_exists, cascade)?;
         return Ok(Tag::Plain("DROP TABLE"));
+    }
+    if kind == ObjectKind::View {
+        drop_views(context, names, if_exists, cascade)?;
+        return Ok(Tag::Plain("DROP VIEW"));
     }
     for name in names {
         let schema = name.schema.as_deref().unwrap_or(PUBLIC);
@@ -143,17 +180,43 @@ fn drop_tables(context: &mut Context, names: &[Name], if_exists: bool, cascade: 
     }
     // Tables that are dropped together don't stand in each other's way.
     let all: Vec<u32> = tables.iter().map(|table| table.oid).collect();
+    let mut dependents: Vec<(Dependent, String)> = Vec::new();
     for table in &tables {
-        let mut found = references(context, table, None);
+        let found = references(context, table, None);
         let inside = found.iter().filter(|(child, _)| child.oid != table.oid && all.contains(&child.oid));
         for (child, key) in inside {
             context.session.drop_foreign_key(child, key.oid)?;
         }
-        found.retain(|(child, _)| !all.contains(&child.oid));
         let what = format!("table {}", table.name);
-        drop_references(context, &found, &what, &what, cascade)?;
+        let keys = found.into_iter().filter(|(child, _)| !all.contains(&child.oid));
+        dependents.extend(keys.map(|(child, key)| (Dependent::Key(child, key), what.clone())));
+        add_readers(context, table.oid, &what, &[], &mut dependents);
     }
+    let what = tables.first().map(|table| format!("table {}", table.name));
+    drop_dependents(context, &dependents, several_or(what, tables.len()), cascade)?;
     tables.iter().try_for_each(|table| context.session.drop_table(table))
+}
+
+fn drop_views(context: &mut Context, names: &[Name], if_exists: bool, cascade: bool) -> Result<()> {
+    context.session.lock_definitions()?;
+    let mut views: Vec<Arc<ViewDefinition>> = Vec::with_capacity(names.len());
+    for name in names {
+        let schema = name.schema.as_deref().unwrap_or(PUBLIC);
+        let found = context.session.definitions().view(schema, &name.name).cloned();
+        match found {
+            Some(view) if views.iter().any(|known| known.oid == view.oid) => {}
+            Some(view) => views.push(view),
+            None => missing(context, ObjectKind::View, name, if_exists)?,
+        }
+    }
+    let all: Vec<u32> = views.iter().map(|view| view.oid).collect();
+    let mut dependents = Vec::new();
+    for view in &views {
+        add_readers(context, view.oid, &format!("view {}", view.name), &all, &mut dependents);
+    }
+    let what = views.first().map(|view| format!("view {}", view.name));
+    drop_dependents(context, &dependents, several_or(what, views.len()), cascade)?;
+    views.iter().try_for_each(|view| context.session.drop_view(view.oid))
 }
 
 /// TRUNCATE.
@@ -221,7 +284,24 @@ fn needed_by_constraint(name: &str, table: &str) -> Error {
 }
 
 fn missing(context: &mut Context, kind: ObjectKind, name: &Name, if_exists: bool) -> Result<()> {
+    let schema = name.schema.as_deref().unwrap_or(PUBLIC);
+    let definitions = context.definitions();
+    let is_table = definitions.table(schema, &name.name).is_some();
+    let is_view = definitions.view(schema, &name.name).is_some();
+    if is_view || (is_table && kind == ObjectKind::View) {
+        let (wanted, article) = match kind {
+            ObjectKind::Table => ("table", "a"),
+            ObjectKind::Index => ("index", "an"),
+            ObjectKind::Sequence => ("sequence", "a"),
+            ObjectKind::View => ("view", "a"),
+        };
+        let is = if is_view { "view" } else { "table" };
+        let message = format!("\"{}\" is not {article} {wanted}", name.name);
+        return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message)
+            .with_hint(format!("Use DROP {} to remove a {is}.", is.to_ascii_uppercase())));
+    }
     let (word, code) = match kind {
+        ObjectKind::View => ("view", SqlState::UNDEFINED_TABLE),
         ObjectKind::Table => ("table", SqlState::UNDEFINED_TABLE),
         ObjectKind::Index => ("index", SqlState::UNDEFINED_OBJECT),
         ObjectKind::Sequence => ("sequence", SqlState::UNDEFINED_TABLE),

@@ -3,6 +3,7 @@
 mod drop;
 mod foreign;
 mod sequence;
+mod view;
 
 pub(crate) use drop::{drop_objects, truncate};
 pub(crate) use sequence::{alter_sequence, create_sequence};
@@ -42,6 +43,7 @@ pub(crate) fn define(context: &mut Context, tree: &Statement) -> Result<Tag> {
             create_table(context, create)
         }
         ast::Statement::CreateIndex(create) => create_index(context, create),
+        ast::Statement::CreateView { .. } => view::create(context, definition),
         ast::Statement::AlterTable { name, if_exists, operations, .. } => {
             alter_table(context, name, *if_exists, operations)
         }
@@ -74,6 +76,9 @@ pub(crate) fn table_named(context: &mut Context, name: &Name) -> Result<Arc<Tabl
             SqlState::INSUFFICIENT_PRIVILEGE,
             format!("permission denied: \"{}\" is a system catalog", name.name),
         ));
+    }
+    if context.session.definitions().view(name.schema.as_deref().unwrap_or(PUBLIC), &name.name).is_some() {
+        return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{}\" is not a table", name.name)));
     }
     let found = context.session.table(name.schema.as_deref(), &name.name);
     found.ok_or_else(|| no_relation(name.schema.as_deref(), &name.name).with_position(name.position))
@@ -450,6 +455,7 @@ fn alter_once(context: &mut Context, table: &Arc<Table>, operation: &ast::AlterT
                 let message = format!("column \"{new}\" of relation \"{}\" already exists", table.name);
                 return Err(Error::new(SqlState::DUPLICATE_COLUMN, message));
             }
+            view::check_unread(context, table, "renaming a column of a table")?;
             let checks = renamed_checks(table, &folded(old_column_name), &new)?;
             context.session.alter_table(table, |definition| {
                 definition.columns[place].name = new;
@@ -458,6 +464,7 @@ fn alter_once(context: &mut Context, table: &Arc<Table>, operation: &ast::AlterT
             })
         }
         Op::RenameTable { table_name: ast::RenameTableNameKind::To(name) | ast::RenameTableNameKind::As(name) } => {
+            view::check_unread(context, table, "renaming a table")?;
             let (_, ident) = split_name(name)?;
             let new = folded(ident);
             context.session.alter_table(table, |definition| {

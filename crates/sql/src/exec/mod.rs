@@ -11,6 +11,7 @@ mod hash_join;
 mod hash_table;
 mod key;
 mod nested_loop;
+mod recursive;
 mod scan;
 mod series;
 mod set_operation;
@@ -75,6 +76,7 @@ pub(crate) fn build(plan: &Plan) -> Box<dyn Operator> {
         Plan::Limit(plan) => Box::new(simple::LimitRows::new(plan.clone())),
         Plan::Distinct(plan) => Box::new(distinct::DistinctRows::new(plan.clone())),
         Plan::SetOperation(plan) => Box::new(set_operation::SetRows::new(plan.clone())),
+        Plan::Recursive(plan) => Box::new(recursive::RecursiveRows::new(plan.clone())),
         Plan::LockRows(plan) => Box::new(simple::LockRows::new(plan.clone())),
     }
 }

@@ -45,6 +45,8 @@ pub enum ObjectKind {
     Index,
     /// DROP SEQUENCE.
     Sequence,
+    /// DROP VIEW.
+    View,
 }
 
 /// Format of COPY and its options.
@@ -265,10 +267,11 @@ mod tests {
     fn the_rest_is_left_or_named() {
         assert!(try_of("select 1").unwrap().is_none());
         assert!(try_of("create table t (a int)").unwrap().is_none());
-        let error = try_of("create view v as select 1").unwrap_err();
+        assert!(try_of("create or replace view v as select 1").unwrap().is_none());
+        let error = try_of("create materialized view v as select 1").unwrap_err();
         assert_eq!(
             (error.code, error.message.as_str()),
-            (SqlState::FEATURE_NOT_SUPPORTED, "CREATE VIEW is not supported")
+            (SqlState::FEATURE_NOT_SUPPORTED, "CREATE MATERIALIZED VIEW is not supported")
         );
         assert_eq!(try_of("begin foo").unwrap_err().message, "syntax error at or near \"foo\"");
     }

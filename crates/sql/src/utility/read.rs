@@ -108,10 +108,28 @@ fn naming(r: &Reader<'_>, verb: &str) -> String {
 }
 
 /// CREATE and ALTER of what the library parses are left to it; the rest is named here.
-fn refuse_objects(r: &Reader<'_>, verb: &str) -> Result<Option<Utility>> {
+fn refuse_objects(r: &mut Reader<'_>, verb: &str) -> Result<Option<Utility>> {
     const LEFT: [&str; 6] = ["table", "unlogged", "index", "unique", "global", "local"];
     if LEFT.iter().any(|word| r.word_is(word)) {
         return Ok(None);
+    }
+    let before = r.at;
+    let replace = r.eat_all("or replace");
+    if verb == "create" && r.eat("view") {
+        return if r.tokens.iter().rev().take(2).any(|token| token.is_word(r.source, "option")) {
+            Err(Error::unsupported("WITH CHECK OPTION"))
+        } else {
+            Ok(None)
+        };
+    }
+    if r.word_is("recursive") {
+        return Err(Error::unsupported("CREATE RECURSIVE VIEW"));
+    }
+    if !replace || !(r.word_is("temp") || r.word_is("temporary")) {
+        r.at = before;
+    }
+    if r.word_is("materialized") {
+        return Err(Error::unsupported(format!("{} MATERIALIZED VIEW", verb.to_ascii_uppercase())));
     }
     if r.word_is("temp") || r.word_is("temporary") {
         return Err(Error::unsupported("temporary tables"));
@@ -558,6 +576,8 @@ fn drop_statement(r: &mut Reader<'_>) -> Result<Option<Utility>> {
         ObjectKind::Index
     } else if r.eat("sequence") {
         ObjectKind::Sequence
+    } else if r.eat("view") {
+        ObjectKind::View
     } else {
         return Ok(None);
     };

@@ -1,0 +1,36 @@
+//! Which views are there? Their definitions come and go like those of tables; what their queries mean is the SQL layer's business.
+
+use crate::catalog::{Object, ViewDefinition};
+use crate::error::Result;
+use crate::session::Session;
+
+impl Session {
+    /// Waits until nobody else changes definitions, and keeps others from it until the transaction ends: what is looked up now stays.
+    ///
+    /// # Errors
+    /// 40P01, 55P03, 57014; 25006.
+    pub fn lock_definitions(&mut self) -> Result<()> {
+        self.pending().map(|_| ())
+    }
+
+    /// Creates a view, or replaces the one with the same number (0: a new one).
+    ///
+    /// # Errors
+    /// 42P07.
+    pub fn put_view(&mut self, mut view: ViewDefinition) -> Result<()> {
+        if view.oid == 0 {
+            self.check_free_name(&view.schema, &view.name)?;
+            view.oid = self.db.catalog.new_oid();
+        }
+        self.put_object(Object::View(view))
+    }
+
+    /// Drops a view.
+    ///
+    /// # Errors
+    /// As [`Session::lock_definitions`].
+    pub fn drop_view(&mut self, oid: u32) -> Result<()> {
+        self.pending()?;
+        self.remove_object(oid)
+    }
+}
