@@ -218,3 +218,29 @@ fn system_v_memory_and_reserved_huge_pages_are_spread_and_put_back() {
     assert_eq!(undone, before, "{seen}");
     assert!(output.contains("sysvhuge: contents kept"), "{output}");
 }
+
+#[test]
+fn doctor_finds_clients_beside_the_server_and_memory_where_first_touch_put_it() {
+    if !wanted() {
+        return;
+    }
+    let data = std::env::temp_dir().join(format!("homenode-emulated-doctor-{}", std::process::id()));
+    let data = data.display();
+    shell(&format!(
+        "bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1); rm -rf {data}; mkdir {data}; chown postgres {data}; \
+         as() {{ su postgres -c \"$*\"; }}; as $bin/initdb -D {data}/d; \
+         as \"$bin/pg_ctl -w -D {data}/d -l {data}/log -o '-c listen_addresses= -c unix_socket_directories={data}' start\"; \
+         as \"createdb -h {data} bench\"; as \"$bin/pgbench -q -i -s 3 -h {data} bench\"; \
+         as \"psql -h {data} -c 'create extension pg_prewarm' bench\"; as \"$bin/pg_ctl -w -D {data}/d stop\""
+    ));
+    let output = in_machine("doctor", &[&format!("{data}/d")]);
+    std::fs::remove_dir_all(data.to_string()).expect("the folder goes");
+    let findings = json(&output, "doctor")["findings"].as_array().expect("findings").clone();
+    for title in ["clients and server are on node 0 together", "the server's memory is on few nodes"] {
+        let found = findings.iter().find(|finding| finding["title"] == title);
+        let finding = found.unwrap_or_else(|| panic!("{title} is missing in\n{output}"));
+        for part in ["evidence", "cost", "mend", "document"] {
+            assert!(finding[part].as_str().is_some_and(|text| !text.is_empty()), "{part} of {finding:#}");
+        }
+    }
+}

@@ -282,7 +282,9 @@ fn heat_map(title: &str, rows: &[Row]) -> Block {
         let name = Block::cell(190.0, 22.0, "#fff", "#fff", &row.what, "s");
         let values = row.values.iter().map(|(to, r)| {
             let heat = if most > least { (r.median() - least) / (most - least) * 0.8 } else { 0.0 };
-            Block::cell(84.0, 22.0, &svg::heat(heat), "#fff", &format!("{to}: {:.0}", r.median()), "s")
+            // On the darker half only white can be read.
+            let class = if heat > 0.5 { "s i" } else { "s" };
+            Block::cell(84.0, 22.0, &svg::heat(heat), "#fff", &format!("{to}: {:.0}", r.median()), class)
         });
         flow(&std::iter::once(name).chain(values).collect::<Vec<_>>(), f64::MAX, 1.0)
     };
