@@ -96,6 +96,20 @@ fn a_hundred_samples_a_second_stop_a_busy_thread_for_less_than_two_percent() {
 }
 
 #[test]
+fn processes_that_a_server_starts_later_are_sampled_too() {
+    // The one that comes later ends by itself.
+    let line = "sleep 0.5; (i=0; while [ $i -lt 3000000 ]; do i=$((i+1)); done) & wait";
+    let mut parent = std::process::Command::new("sh").args(["-c", line]).spawn().expect("sh runs");
+    let server = find(&Who::Pid(parent.id()), &processes()).expect("it is there");
+    let sampler = Sampler::new(&server).expect("it may be looked at");
+    let profile = sampler.run(Duration::from_secs(4), 20).expect("samples");
+    let _ = parent.kill();
+    let _ = parent.wait();
+    assert_eq!(profile.threads, 2, "{profile:?}");
+    assert!(!profile.running.is_empty(), "{profile:?}");
+}
+
+#[test]
 fn tables_in_the_pool_of_a_mariadb_are_counted_as_it_counts_them() {
     let folder = Folder::new("pool");
     let Some(server) = server(Kind::MariaDb, &folder.0) else { return };

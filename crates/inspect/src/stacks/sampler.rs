@@ -12,11 +12,14 @@ use homenode_memory::foreign::{self, Registers};
 use super::module::Files;
 use super::threads::{Doing, Thread, Threads};
 use crate::InspectError;
-use crate::place::{Server, mappings_of};
-use crate::proc::Mapping;
+use crate::place::{Server, Who, find, mappings_of};
+use crate::proc::{Mapping, processes};
 
 /// More of a stack is not copied: a deeper one ends in `...`.
 const STACK_BYTES: u64 = 64 << 10;
+
+/// Time between two looks for further processes: each reads the list of all of the machine's.
+const SEARCH: Duration = Duration::from_secs(1);
 
 /// More frames are not unwound.
 const FRAMES: usize = 128;
@@ -104,6 +107,9 @@ struct Waited {
 
 /// Samples a server's threads.
 pub struct Sampler {
+    /// The server's first process, and all that were found so far.
+    first: u32,
+    known: HashSet<u32>,
     targets: Vec<Target>,
     files: Files,
     cache: CacheNative<MayAllocateDuringUnwind>,
@@ -120,6 +126,8 @@ impl Sampler {
     /// [`InspectError::NotPermitted`], [`InspectError::Vanished`] if no process is left.
     pub fn new(server: &Server) -> Result<Sampler, InspectError> {
         let mut sampler = Sampler {
+            first: server.pid(),
+            known: server.processes.iter().map(|process| process.pid).collect(),
             targets: Vec::new(),
             files: Files::default(),
             cache: CacheNative::new_in(),
@@ -165,8 +173,13 @@ impl Sampler {
         let _urgent = Urgent::new();
         let (begun, cpu_before) = (Instant::now(), own_cpu());
         let period = Duration::from_secs(1) / rate.max(1);
+        let mut searched = begun;
         while begun.elapsed() < duration && !self.targets.is_empty() {
             let next = Instant::now() + period;
+            if searched.elapsed() >= SEARCH {
+                self.search();
+                searched = Instant::now();
+            }
             self.round()?;
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
         }
@@ -178,6 +191,18 @@ impl Sampler {
         self.profile.own_cpu_seconds = own_cpu().saturating_sub(cpu_before).as_secs_f64();
         self.profile.threads = self.seen.len();
         Ok(self.profile)
+    }
+
+    /// Adds processes that the server has started since: those of new connections.
+    fn search(&mut self) {
+        // A server that ends meanwhile has none.
+        let Ok(server) = find(&Who::Pid(self.first), &processes()) else { return };
+        for process in server.processes {
+            if self.known.insert(process.pid) {
+                let target = self.target(process.pid);
+                self.targets.extend(target.ok());
+            }
+        }
     }
 
     fn round(&mut self) -> Result<(), InspectError> {
