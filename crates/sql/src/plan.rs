@@ -8,7 +8,7 @@ use crate::expr::{AggregateCall, Expr, WindowCall};
 use crate::virtual_table::VirtualTable;
 use crate::wire::Field;
 use homenode_engine::{LockWait, Table};
-use homenode_types::{ColumnType, Type};
+use homenode_types::{ColumnType, Type, Value};
 use std::sync::Arc;
 
 /// A plan; cloning shares it.
@@ -290,10 +290,21 @@ pub struct AggregatePlan {
     pub width: usize,
     /// GROUP BY; empty: one group even without rows.
     pub groups: Vec<Expr>,
+    /// GROUPING SETS: each makes groups of its own; none: all of `groups` are one.
+    pub sets: Vec<GroupingSet>,
     /// The aggregates.
     pub calls: Vec<AggregateCall>,
     /// Run by the scan pool over parts of the table: the scan that is split.
     pub parallel: bool,
+}
+
+/// A grouping set.
+#[derive(Clone, Debug)]
+pub struct GroupingSet {
+    /// The groups that are in it; the others are NULL.
+    pub included: Vec<bool>,
+    /// Calls whose value the set decides: GROUPING.
+    pub known: Vec<(usize, Value)>,
 }
 
 /// Order of one column.

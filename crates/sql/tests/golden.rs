@@ -144,3 +144,8 @@ fn views() {
 fn recursion() {
     run("recursion");
 }
+
+#[test]
+fn grouping() {
+    run("grouping");
+}

@@ -6,8 +6,8 @@ use super::window::{WINDOW_BASE, Windows};
 use super::{folded, split_name};
 use crate::expr::{self, AggregateCall, Bound, Expr, Params};
 use crate::plan::{
-    AggregatePlan, DistinctPlan, FilterPlan, LimitPlan, LockPlan, Plan, ProjectPlan, QueryPlan, SortKey, SortPlan,
-    WindowPlan,
+    AggregatePlan, DistinctPlan, FilterPlan, GroupingSet, LimitPlan, LockPlan, Plan, ProjectPlan, QueryPlan, SortKey,
+    SortPlan, WindowPlan,
 };
 use crate::planner;
 use crate::wire::Field;
@@ -120,11 +120,13 @@ fn locked_relations(locks: &[ast::LockClause], from: &From) -> Result<Option<(Ve
     Ok(Some((relations, wait)))
 }
 
+#[allow(clippy::too_many_arguments, reason = "all parts of one block")]
 pub(super) fn plan_block(
     mut from: From,
     conditions: Vec<Expr>,
     mut lists: Lists,
     groups: Option<(Vec<Bound>, Vec<AggregateCall>)>,
+    sets: Vec<GroupingSet>,
     mut windows: Windows,
     tail: Tail<'_>,
     distinct: bool,
@@ -180,10 +182,10 @@ pub(super) fn plan_block(
     }
     let mut width = width;
     if let Some((groups, calls)) = groups {
-        let parallel = planner::parallel_aggregate(&input, &groups, &calls);
+        let parallel = sets.is_empty() && planner::parallel_aggregate(&input, &groups, &calls);
         let new_width = groups.len() + calls.len();
         let groups = groups.into_iter().map(|group| group.expr).collect();
-        input = Plan::Aggregate(Arc::new(AggregatePlan { input, width, groups, calls, parallel }));
+        input = Plan::Aggregate(Arc::new(AggregatePlan { input, width, groups, sets, calls, parallel }));
         width = new_width;
         if !lists.having.is_empty() {
             input = Plan::Filter(Arc::new(FilterPlan { input, conditions: lists.having }));

@@ -23,20 +23,6 @@ pub(super) fn order_list(query: &ast::Query) -> Result<Vec<&ast::OrderByExpr>> {
     }
 }
 
-pub(super) fn group_list(select: &ast::Select) -> Result<Vec<&ast::Expr>> {
-    match &select.group_by {
-        ast::GroupByExpr::Expressions(list, modifiers) if modifiers.is_empty() => {
-            for tree in list {
-                if matches!(tree, ast::Expr::Rollup(_) | ast::Expr::Cube(_) | ast::Expr::GroupingSets(_)) {
-                    return Err(Error::unsupported("GROUP BY with grouping sets"));
-                }
-            }
-            Ok(list.iter().collect())
-        }
-        _ => Err(Error::unsupported("GROUP BY ALL")),
-    }
-}
-
 pub(super) fn refuse_clauses(select: &ast::Select) -> Result<()> {
     let refused = [
         (select.into.is_some(), "SELECT INTO"),

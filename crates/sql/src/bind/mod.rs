@@ -4,6 +4,7 @@ mod block;
 mod clauses;
 mod dml;
 mod from;
+mod grouping;
 mod names;
 mod query;
 mod recursive;

@@ -1,5 +1,6 @@
 //! What may an expression refer to? The columns of FROM, those of queries around it, groups and aggregates.
 
+use super::grouping::{GroupingCall, grouping_args};
 use super::{Binder, at, no_column};
 use crate::exec::{Subquery, SubqueryKind};
 use crate::expr::{self, AggregateCall, Bound, CmpOp, Expr, Params, Scope};
@@ -120,6 +121,15 @@ impl Scope for FromScope<'_> {
             let error = Error::new(SqlState::GROUPING_ERROR, error);
             return Some(Err(span.map_or_else(|| error.clone(), |span| at(error.clone(), span))));
         }
+        if grouping_args(tree).is_some() {
+            // Makes the block one with groups, where it is bound again.
+            self.saw_aggregate.set(true);
+            let message = match self.clause {
+                Clause::Open | Clause::Argument => "grouping operations are not allowed here".to_string(),
+                Clause::Closed(clause) => format!("grouping operations are not allowed in {clause}"),
+            };
+            return Some(Err(Error::new(SqlState::GROUPING_ERROR, message)));
+        }
         special(self.binder, self, tree, params)
     }
 }
@@ -133,13 +143,14 @@ pub(crate) struct GroupScope<'a> {
     pub calls: RefCell<Vec<AggregateCall>>,
     /// Registers from here on stand for aggregates until the number of groups is known.
     pub primary_keys: Vec<(Vec<usize>, std::ops::Range<usize>)>,
+    pub grouping_calls: RefCell<Vec<GroupingCall>>,
 }
 
 /// Register numbers of aggregates while groups may still be added.
 pub(crate) const CALL_BASE: usize = 1 << 20;
 
 impl GroupScope<'_> {
-    fn group_of(&self, bound: &Bound) -> Option<usize> {
+    pub(super) fn group_of(&self, bound: &Bound) -> Option<usize> {
         let wanted = format!("{:?}", bound.expr);
         self.groups.borrow().iter().position(|group| format!("{:?}", group.expr) == wanted)
     }
@@ -212,6 +223,9 @@ impl Scope for GroupScope<'_> {
         }
         if let Some(function) = aggregate_of(tree) {
             return Some(self.aggregate(function, params));
+        }
+        if let Some(bound) = self.grouping(tree, params) {
+            return Some(bound);
         }
         // An expression that is grouped by stands for the group's value. Columns are looked at in `column`.
         let plain = matches!(tree, ast::Expr::Identifier(_) | ast::Expr::CompoundIdentifier(_) | ast::Expr::Value(_));

@@ -1,14 +1,15 @@
 //! What does one SELECT compute? Its lists: output columns, groups, orders, conditions.
 
 use super::block::{Item, Lists, Tail, fit_output, plan_block, settle_calls};
-use super::clauses::{direction, group_list, refuse_clauses, refuse_options};
+use super::clauses::{direction, refuse_clauses, refuse_options};
 use super::from::{From, FromBinder, Source, conjuncts};
+use super::grouping::{Groups, distinct_groups, grouping_value};
 use super::names::{bare_column, column_name, is_empty_set, output_place};
 use super::scope::{Clause, FromScope, GroupScope, Offered, Outer};
 use super::window::WindowScope;
 use super::{Binder, at, folded, split_name};
 use crate::expr::{self, Bound, Expr, Params, Scope};
-use crate::plan::QueryPlan;
+use crate::plan::{GroupingSet, QueryPlan};
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast;
 use std::cell::{Cell, RefCell};
@@ -46,10 +47,11 @@ impl Binder<'_> {
             conditions.push(Expr::Const(Value::Bool(false)));
         }
         let open = scope(Clause::Open);
-        let group_trees = group_list(select)?;
+        let Groups { trees: group_trees, sets } = Groups::of(select)?;
+        let mut grouping = Vec::new();
         let mut block = Block { select, tail: &tail, groups: None };
         let windowed = |rows| WindowScope { rows, named: &select.named_window, found: RefCell::default() };
-        let plain = if group_trees.is_empty() && select.having.is_none() {
+        let plain = if group_trees.is_empty() && sets.is_none() && select.having.is_none() {
             // Whether this is a query with aggregates shows when one is met; then it is bound again as one.
             let scope = windowed(&open);
             match block.items(&scope, &from, params, keep_unknown) {
@@ -67,11 +69,15 @@ impl Binder<'_> {
                     .iter()
                     .map(|tree| block.group(tree, &scope(Clause::Closed("GROUP BY")), params))
                     .collect::<Result<Vec<_>>>()?;
+                let (groups, sets) = distinct_groups(groups, sets);
+                // What depends on a key does so only where all of it is grouped by.
+                let primary_keys = if sets.is_empty() { primary_keys(&from) } else { Vec::new() };
                 let group_scope = GroupScope {
                     from: &open,
                     groups: RefCell::new(groups),
                     calls: RefCell::new(Vec::new()),
-                    primary_keys: primary_keys(&from),
+                    primary_keys,
+                    grouping_calls: RefCell::default(),
                 };
                 let scope = windowed(&group_scope);
                 let mut bound = block.items(&scope, &from, params, keep_unknown)?;
@@ -85,6 +91,13 @@ impl Binder<'_> {
                 };
                 let groups = group_scope.groups.into_inner();
                 let calls = group_scope.calls.into_inner();
+                let asked = group_scope.grouping_calls.into_inner();
+                // GROUPING without sets: there is one, and everything is in it.
+                let sets = if sets.is_empty() && !asked.is_empty() { vec![vec![true; groups.len()]] } else { sets };
+                let known = |included: &Vec<bool>| {
+                    asked.iter().map(|(call, asked)| (*call, grouping_value(asked, included))).collect()
+                };
+                grouping = sets.iter().map(|set| GroupingSet { included: set.clone(), known: known(set) }).collect();
                 bound.having = having;
                 bound.settle_calls(groups.len());
                 windows.exprs_mut().for_each(|expr| settle_calls(expr, groups.len()));
@@ -93,7 +106,7 @@ impl Binder<'_> {
             }
         };
         let groups = block.groups.take();
-        plan_block(from, conditions, bound, groups, windows, tail, select.distinct.is_some())
+        plan_block(from, conditions, bound, groups, grouping, windows, tail, select.distinct.is_some())
     }
 }
 

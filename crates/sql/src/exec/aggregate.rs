@@ -5,7 +5,7 @@ use super::{Operator, Registers, build, context};
 use crate::expr::{Accumulator, AggregateCall, Env};
 use crate::plan::AggregatePlan;
 use homenode_engine::{Charge, MemoryContext};
-use homenode_types::{Result, Value};
+use homenode_types::{Error, Result, Value};
 use std::sync::Arc;
 
 /// One group's accumulators, and the values DISTINCT aggregates have seen.
@@ -127,7 +127,13 @@ impl AggregateRows {
         self.input.open(env, params, &mut self.inner)?;
         let mut groups: HashTable<Group> = HashTable::default();
         let mut arguments = Vec::new();
-        if plan.groups.is_empty() {
+        let empty_sets = plan.sets.iter().enumerate().filter(|(_, set)| !set.included.contains(&true));
+        for (number, _) in empty_sets {
+            let mut key = vec![Value::Null; plan.groups.len()];
+            key.push(Value::Int4(number as i32));
+            groups.push(key, Group::new(&plan.calls));
+        }
+        if plan.groups.is_empty() && plan.sets.is_empty() {
             groups.push(Vec::new(), Group::new(&plan.calls));
         }
         let mut charge = Charge::new(&context(env).session.shared().memory, MemoryContext::Hash);
@@ -139,6 +145,10 @@ impl AggregateRows {
                 context(env).check_interrupt()?;
             }
             let row = Registers(&self.inner);
+            if !plan.sets.is_empty() {
+                add_to_sets(&plan, &mut groups, &row, params, env, &mut arguments)?;
+                continue;
+            }
             let at = if plan.groups.is_empty() {
                 0
             } else {
@@ -154,8 +164,45 @@ impl AggregateRows {
             let grown = groups.value_mut(at).add(&plan.calls, &row, params, env, &mut arguments)?;
             groups.add_bytes(grown);
         }
-        finish_groups(groups)
+        if plan.sets.is_empty() { finish_groups(groups) } else { finish_sets(&plan, groups) }
     }
+}
+
+/// Adds a row to its group of each set. A group's key ends with the number of its set.
+fn add_to_sets(
+    plan: &AggregatePlan,
+    groups: &mut HashTable<Group>,
+    row: &Registers<'_>,
+    params: &[Value],
+    env: &mut Env<'_>,
+    arguments: &mut Vec<Value>,
+) -> Result<()> {
+    let values = plan.groups.iter().map(|group| group.eval(row, params, env)).collect::<Result<Vec<_>>>()?;
+    for (number, set) in plan.sets.iter().enumerate() {
+        let value = |(value, included): (&Value, &bool)| if *included { value.clone() } else { Value::Null };
+        let mut key: Vec<Value> = values.iter().zip(&set.included).map(value).collect();
+        key.push(Value::Int4(number as i32));
+        let at = match groups.find(&key) {
+            Some(at) => at,
+            None => groups.push(key, Group::new(&plan.calls)),
+        };
+        groups.value_mut(at).add(&plan.calls, row, params, env, arguments)?;
+    }
+    Ok(())
+}
+
+/// Group keys without their sets' numbers, followed by their aggregates and what their sets decide.
+fn finish_sets(plan: &AggregatePlan, groups: HashTable<Group>) -> Result<Vec<Vec<Value>>> {
+    let finish = |(mut row, group): (Vec<Value>, Group)| {
+        let set = row.pop().and_then(|number| number.as_i64()).and_then(|number| plan.sets.get(number as usize));
+        let set = set.ok_or_else(|| Error::internal("a group of no grouping set"))?;
+        row.extend(group.finish()?);
+        for (call, value) in &set.known {
+            row[plan.groups.len() + call] = value.clone();
+        }
+        Ok(row)
+    };
+    groups.into_entries().map(finish).collect()
 }
 
 /// Group keys followed by their aggregates.
