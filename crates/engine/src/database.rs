@@ -24,7 +24,7 @@ use homenode_platform::fs::{self, File, OpenOptions};
 use homenode_platform::sync::Mutex;
 use homenode_platform::thread::JoinHandle;
 use homenode_pool::{PageNo, Pool, PoolConfig, Wal};
-use homenode_topology::Topology;
+use homenode_topology::{Device, Topology};
 use homenode_tree::{Cursor, Tree};
 use homenode_txn::{Manager, TableLock};
 use std::collections::{HashMap, HashSet};
@@ -398,6 +398,10 @@ impl Database {
             None => Log::create(log_config).sql()?,
             Some(_) => Log::open_at(log_config, plan.log_end).sql()?,
         };
+        // Pages are read by threads near the device, where the system says where that is.
+        if let Some(cpus) = Device::of(&dir, &topology).near_cpus(&planned) {
+            fs::read_near(&cpus);
+        }
         let (pool, refused_settings) = pool_as_saved(&dir, &options, &log, &planned)?;
         let recovered = recovery::run(&dir, plan, &pool, &log, options.lanes)?;
         let catalog_tree = match recovered.catalog_root {

@@ -13,6 +13,7 @@ use homenode_platform::task;
 use homenode_platform::thread;
 use homenode_platform::wait::WaitEvent;
 use homenode_pool::{PageNo, Reshaped};
+use homenode_topology::Device;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -57,6 +58,11 @@ impl Database {
         let place = &self.inner.workers[lane % self.inner.workers.len()];
         place.node.store(kept(node), Ordering::Relaxed);
         place.thread.store(thread, Ordering::Relaxed);
+    }
+
+    /// The device that the data folder is on.
+    pub fn device(&self) -> Device {
+        Device::of(&self.inner.dir, &self.inner.topology)
     }
 
     /// All workers, by lane.

@@ -28,7 +28,7 @@ fn boot(name: &str, shape: &[&str]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let program = std::env::current_exe().unwrap();
     let mut vm = Command::new(root.join("vm"));
-    vm.args(["--limit", "420"]).args(shape).arg("--").arg(program);
+    vm.args(["--limit", "600"]).args(shape).arg("--").arg(program);
     vm.args([&format!("{name}::"), "--ignored", "--test-threads=1"]);
     vm.env("HOMENODE_BINARY", fs::canonicalize(common::binary()).unwrap()).current_dir(&root);
     let done = run(&mut vm, "");

@@ -342,6 +342,11 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_dir(path.parent().unwrap_or(Path::new(".")))
 }
 
+/// Has the threads that read for parked tasks run on these CPUs, those near the device; the first to say so in a process decides.
+pub fn read_near(cpus: &[usize]) {
+    io_threads::live_near(cpus);
+}
+
 /// Makes creations, renames and removals in a directory survive a crash.
 ///
 /// # Errors

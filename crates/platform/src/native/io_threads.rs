@@ -1,12 +1,13 @@
 //! Who blocks so that a worker need not? A few threads that read for parked tasks.
 
 use super::task::{self, Task};
+use super::thread::pin_to_cpus;
 use crate::wait::WaitEvent;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
 /// Reads in flight beyond that wait in the queue. One NVMe device is busy with a few dozen; threads
 /// only block, so there may be more of them than CPUs.
@@ -36,6 +37,13 @@ struct Pool {
 
 static POOL: Mutex<Pool> = Mutex::new(Pool { jobs: VecDeque::new(), threads: 0, idle: 0 });
 static ARRIVED: Condvar = Condvar::new();
+/// The CPUs near the device, where somebody has said which.
+static NEAR: OnceLock<Vec<usize>> = OnceLock::new();
+
+/// Has the threads that begin from now on run on these CPUs. The first to say so in a process decides.
+pub(super) fn live_near(cpus: &[usize]) {
+    NEAR.get_or_init(|| cpus.to_vec());
+}
 
 /// One `pread` by another thread; the calling task is parked meanwhile (`WaitEvent::PageRead`).
 pub(super) fn read_parked(fd: RawFd, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -68,6 +76,10 @@ fn submit(job: Job) {
 }
 
 fn work() {
+    if let Some(cpus) = NEAR.get() {
+        // Refused in some containers; then it just is not near.
+        let _ = pin_to_cpus(cpus);
+    }
     let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         match pool.jobs.pop_front() {
@@ -96,4 +108,32 @@ fn run(job: Job) {
     // SAFETY: the waiting task's frame exists until this store; it is not touched afterwards.
     unsafe { &*job.result }.store(value, Ordering::Release);
     task.unpark();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    #[cfg(not(miri))]
+    fn threads_read_where_they_were_told_to() {
+        // One CPU that this process may use.
+        let cpu = super::super::thread::current_cpu();
+        live_near(&[cpu]);
+        live_near(&[cpu + 1]);
+        let file = fs::File::open("/proc/self/exe").unwrap();
+        let mut head = [0; 4];
+        assert_eq!(read_parked(file.as_raw_fd(), &mut head, 0).unwrap(), 4);
+        assert_eq!(&head, b"\x7fELF");
+        let threads = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+        let reads =
+            |task: &std::path::PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "page-read\n");
+        let masks: Vec<String> =
+            threads.filter(reads).map(|task| fs::read_to_string(task.join("status")).unwrap()).collect();
+        assert!(!masks.is_empty());
+        let wanted = format!("Cpus_allowed_list:\t{cpu}\n");
+        assert!(masks.iter().all(|status| status.contains(&wanted)), "{masks:?}");
+    }
 }

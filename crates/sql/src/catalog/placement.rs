@@ -463,7 +463,8 @@ fn far(context: &mut Context) -> Result<Rows> {
 }
 
 fn io(context: &mut Context) -> Result<Rows> {
-    let (device, node) = device_of(context);
+    let device = context.db.device();
+    let (device, node) = (device.name.map_or(Value::Null, text), optional_node(device.node));
     let stats = context.db.pool().stats();
     let mut by_node: BTreeMap<usize, [u64; 4]> = BTreeMap::new();
     for part in &stats.partitions {
@@ -483,25 +484,6 @@ fn io(context: &mut Context) -> Result<Rows> {
     row.extend([number(log.records), number(log.flushes), ratio(log.records, log.flushes)]);
     rows.push(row);
     Ok(rows)
-}
-
-/// The block device that the data folder is on, and the node that it hangs at; nulls where the system doesn't say.
-fn device_of(context: &Context) -> (Value, Value) {
-    use std::os::unix::fs::MetadataExt;
-    let Ok(folder) = std::fs::metadata(context.db.folder()) else { return (Value::Null, Value::Null) };
-    // Linux splits a device number into 12 bits and 20 (include/linux/kdev_t.h; glibc's makedev).
-    let device = folder.dev();
-    let major = (device >> 8 & 0xfff) | (device >> 32 & !0xfff);
-    let minor = (device & 0xff) | (device >> 12 & !0xff);
-    let Ok(path) = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else {
-        return (Value::Null, Value::Null);
-    };
-    // A partition's folder lies in its disk's.
-    let names: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
-    let disks = context.db.topology().devices();
-    let disk = disks.iter().find(|disk| names.contains(&disk.name.as_str()));
-    let name = disk.map(|disk| disk.name.as_str()).or(names.last().copied());
-    (name.map_or(Value::Null, text), optional_node(disk.and_then(|disk| disk.node)))
 }
 
 fn pg_buffercache(context: &mut Context) -> Result<Rows> {
