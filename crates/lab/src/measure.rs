@@ -88,6 +88,12 @@ pub struct Figures {
     pub waited_ns: u64,
     /// See `waited_ns`.
     pub queued_ns: u64,
+    /// Nanoseconds that cores spent in pauses of spin loops.
+    pub spun_ns: u64,
+    /// Nanoseconds that they had nothing to run.
+    pub idle_ns: u64,
+    /// Nanoseconds that sessions could have run and their core ran others.
+    pub ready_ns: u64,
     /// Pages in use by home node.
     pub pages_by_home: Vec<u64>,
     /// Cores and sessions.
@@ -121,6 +127,7 @@ impl Figures {
             "latency_ns_mean": self.latency_ns_mean, "latency_ns_deviation": self.latency_ns_deviation, "latency_ns_p50": self.latency_ns_p50,
             "latency_ns_p99": self.latency_ns_p99, "latency_ns_worst": self.latency_ns_worst,
             "by_source": self.by_source, "waited_ns": self.waited_ns, "queued_ns": self.queued_ns,
+            "spun_ns": self.spun_ns, "idle_ns": self.idle_ns, "ready_ns": self.ready_ns,
             "pages_by_home": self.pages_by_home, "cores": self.cores, "sessions": self.sessions,
             "trace_hash": format!("{:016x}", self.trace_hash), "accesses": self.accesses, "host_seconds": self.host_seconds,
             "extra": self.extra, "waits": self.waits,
@@ -146,6 +153,9 @@ impl Figures {
             by_source: list("by_source")?,
             waited_ns: whole("waited_ns")?,
             queued_ns: whole("queued_ns")?,
+            spun_ns: whole("spun_ns")?,
+            idle_ns: whole("idle_ns")?,
+            ready_ns: whole("ready_ns")?,
             pages_by_home: list("pages_by_home")?,
             cores: whole("cores")? as usize,
             sessions: whole("sessions")? as usize,
@@ -423,6 +433,9 @@ fn run_here(plan: Plan, machine: &Machine, workload: &'static Workload) -> Resul
         by_source: gathered.counters.by_source.to_vec(),
         waited_ns: gathered.counters.waited_ns,
         queued_ns: gathered.counters.queued_ns,
+        spun_ns: gathered.counters.spun_ns,
+        idle_ns: gathered.counters.idle_ns,
+        ready_ns: gathered.counters.ready_ns,
         pages_by_home: gathered.pages.clone(),
         cores: hardware.cores(),
         sessions: plan.sessions,

@@ -35,6 +35,7 @@ pub fn run_all(options: &RunOptions) -> Result<(), String> {
             .filter(|wait| wait.0 != "Sleep")
             .map(|(name, ns)| format!("{name} {:.2} ms", *ns as f64 / 1e6))
             .collect();
+        println!("{}", cores_line(&figures));
         println!("        waits of all sessions: {}", waits.join(", "));
         for (name, value) in &figures.extra {
             println!("        {name} {value:.1}");
@@ -100,6 +101,18 @@ fn row(plan: &Plan, figures: &Figures) -> String {
         figures.queued_ns as f64 / done / 1e3,
         figures.accesses as f64 / figures.host_seconds / 1e6,
         figures.trace_hash,
+    )
+}
+
+/// What the cores did with their time, and how long sessions stood behind others of their core.
+fn cores_line(figures: &Figures) -> String {
+    let share = |ns: u64| 100.0 * ns as f64 / (figures.seconds * 1e9 * figures.cores as f64);
+    format!(
+        "        cores: {:.1}% idle, {:.1}% in pauses of spin loops, {:.1}% waiting for lines; sessions ready but behind others {:.2} ms",
+        share(figures.idle_ns),
+        share(figures.spun_ns),
+        share(figures.waited_ns),
+        figures.ready_ns as f64 / 1e6,
     )
 }
 

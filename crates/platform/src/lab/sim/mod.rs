@@ -51,6 +51,8 @@ struct Core {
     group: usize,
     /// Where it is when it does not run.
     clock: u64,
+    /// Since when it has had nothing to run, if it has nothing.
+    idle_from: u64,
     thread: Option<usize>,
     /// Threads that want it, with the moment from which they can.
     ready: VecDeque<(usize, u64)>,
@@ -145,6 +147,9 @@ pub(super) struct Sim {
     before_reset: u64,
     waited_ps: u64,
     queued_ps: u64,
+    spun_ps: u64,
+    idle_ps: u64,
+    ready_ps: u64,
     pub hash: u64,
     recorder: Option<Recorder>,
     names: Vec<Named>,
@@ -208,6 +213,9 @@ impl Sim {
             before_reset: 0,
             waited_ps: 0,
             queued_ps: 0,
+            spun_ps: 0,
+            idle_ps: 0,
+            ready_ps: 0,
             hash: 0xCBF2_9CE4_8422_2325,
             recorder: config.record.then(Recorder::default),
             names: Vec::new(),
@@ -355,6 +363,7 @@ impl Sim {
     /// `count` turns of a spin loop's pause.
     pub fn pause(&mut self, count: u64) -> Turn {
         self.now += count * self.costs.pause;
+        self.spun_ps += count * self.costs.pause;
         if self.now > self.horizon { Turn::After } else { Turn::Done }
     }
 
@@ -369,6 +378,10 @@ impl Sim {
         self.before_reset += self.counters.accesses();
         self.counters = Counters::default();
         (self.waited_ps, self.queued_ps) = (0, 0);
+        (self.spun_ps, self.idle_ps, self.ready_ps) = (0, 0, 0);
+        for core in &mut self.cores {
+            core.idle_from = core.idle_from.max(self.now);
+        }
         if let Some(recorder) = &mut self.recorder {
             recorder.clear();
         }
@@ -382,6 +395,10 @@ impl Sim {
     pub fn counters(&self) -> Counters {
         let mut counters = self.counters.clone();
         (counters.waited_ns, counters.queued_ns) = (self.waited_ps / 1000, self.queued_ps / 1000);
+        (counters.spun_ns, counters.ready_ns) = (self.spun_ps / 1000, self.ready_ps / 1000);
+        let idle = |core: &&Core| core.thread.is_none() && core.ready.is_empty();
+        let still: u64 = self.cores.iter().filter(idle).map(|core| self.now.saturating_sub(core.idle_from)).sum();
+        counters.idle_ns = (self.idle_ps + still) / 1000;
         counters
     }
 
@@ -432,6 +449,7 @@ fn new_core(node: usize, group: usize, private_bytes: usize) -> Core {
         node,
         group,
         clock: 0,
+        idle_from: 0,
         thread: None,
         ready: VecDeque::new(),
         slice_end: 0,

@@ -46,6 +46,12 @@ pub struct Counters {
     pub waited_ns: u64,
     /// Of those, for lines that were on their way to others.
     pub queued_ns: u64,
+    /// Nanoseconds that all cores together spent in the pauses of spin loops.
+    pub spun_ns: u64,
+    /// Nanoseconds that they had nothing to run.
+    pub idle_ns: u64,
+    /// Nanoseconds that threads could have run and their core ran others.
+    pub ready_ns: u64,
 }
 
 impl Counters {

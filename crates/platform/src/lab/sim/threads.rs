@@ -115,7 +115,10 @@ impl Sim {
             let core = &mut self.cores[first];
             core.clock = time;
             if core.thread.is_none() {
-                let (thread, _) = core.ready.pop_front().expect("a core in the order has a thread to run");
+                let (thread, at) = core.ready.pop_front().expect("a core in the order has a thread to run");
+                // Ready or not, a core that waits for a wake-up has nothing to run until it is over.
+                self.idle_ps += at.saturating_sub(core.idle_from);
+                self.ready_ps += time.saturating_sub(at);
                 core.thread = Some(thread);
                 core.slice_end = time + ps(self.hardware.threading.slice_ns);
             }
@@ -181,6 +184,7 @@ impl Sim {
         let me = self.running;
         let core = &mut self.cores[me];
         core.clock = self.now;
+        core.idle_from = self.now;
         core.preempt_at = NEVER;
         let was = core.thread.take();
         self.schedule_core(me, was);
