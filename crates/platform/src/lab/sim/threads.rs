@@ -164,6 +164,7 @@ impl Sim {
     fn step_aside(&mut self) {
         let core = &mut self.cores[self.running];
         let thread = core.thread.take().expect("a thread runs");
+        core.idle_from = self.now;
         core.preempt_at = NEVER;
         let threads = &self.threads;
         let first = core.ready.iter().position(|&(other, _)| !threads[other].background).unwrap_or(core.ready.len());
@@ -174,6 +175,7 @@ impl Sim {
     fn rotate(&mut self) {
         let core = &mut self.cores[self.running];
         let thread = core.thread.take().expect("a thread runs");
+        core.idle_from = self.now;
         core.preempt_at = NEVER;
         core.ready.push_back((thread, self.now));
         self.schedule_core(self.running, Some(thread));
