@@ -5,6 +5,7 @@
 
 use crate::bytes::{Decoder, Encoder};
 use crate::overflow::Overflow;
+use crate::roles::{self, AccessDefinition, RoleDefinition};
 use crate::rowid::RowIds;
 use homenode_pool::PageNo;
 use homenode_tree::Tree;
@@ -328,6 +329,10 @@ pub enum Object {
     Sequence(SequenceDefinition),
     /// A view.
     View(ViewDefinition),
+    /// A role.
+    Role(RoleDefinition),
+    /// Owner and grants of a relation.
+    Access(AccessDefinition),
 }
 
 impl Object {
@@ -337,6 +342,8 @@ impl Object {
             Object::Table(table) => table.oid,
             Object::Sequence(sequence) => sequence.oid,
             Object::View(view) => view.oid,
+            Object::Role(role) => role.oid,
+            Object::Access(access) => access.oid,
         }
     }
 
@@ -361,6 +368,14 @@ impl Object {
                 out.u8(4);
                 encode_view(view, &mut out);
             }
+            Object::Role(role) => {
+                out.u8(16);
+                roles::encode_role(role, &mut out);
+            }
+            Object::Access(access) => {
+                out.u8(17);
+                roles::encode_access(access, &mut out);
+            }
         }
         out.into_bytes()
     }
@@ -372,6 +387,8 @@ impl Object {
             Some(2) => decode_sequence(&mut from).map(Object::Sequence),
             Some(3) => decode_table(&mut from).and_then(|table| decode_references(table, &mut from)).map(Object::Table),
             Some(4) => decode_view(&mut from).map(Object::View),
+            Some(16) => roles::decode_role(&mut from).map(Object::Role),
+            Some(17) => roles::decode_access(&mut from).map(Object::Access),
             _ => None,
         };
         object.ok_or_else(|| Error::new(SqlState::DATA_CORRUPTED, "a catalog entry cannot be read"))
@@ -564,12 +581,29 @@ fn decode_view(from: &mut Decoder<'_>) -> Option<ViewDefinition> {
 }
 
 /// All definitions at one moment.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Definitions {
     tables: HashMap<u32, Arc<Table>>,
     sequences: HashMap<u32, Arc<SequenceDefinition>>,
     views: HashMap<u32, Arc<ViewDefinition>>,
     names: HashMap<(String, String), u32>,
+    pub(crate) roles: HashMap<u32, Arc<RoleDefinition>>,
+    /// By relation.
+    pub(crate) access: HashMap<u32, Arc<AccessDefinition>>,
+}
+
+impl Default for Definitions {
+    /// What a new folder has: one role.
+    fn default() -> Definitions {
+        Definitions {
+            tables: HashMap::new(),
+            sequences: HashMap::new(),
+            views: HashMap::new(),
+            names: HashMap::new(),
+            roles: HashMap::from([(roles::BOOTSTRAP_ROLE, Arc::new(RoleDefinition::bootstrap()))]),
+            access: HashMap::new(),
+        }
+    }
 }
 
 impl Definitions {
@@ -667,10 +701,20 @@ impl Definitions {
         self.views.insert(view.oid, view);
     }
 
+    pub(crate) fn put_role(&mut self, role: Arc<RoleDefinition>) {
+        self.roles.insert(role.oid, role);
+    }
+
+    pub(crate) fn put_access(&mut self, access: Arc<AccessDefinition>) {
+        self.access.insert(access.relation, access);
+    }
+
     pub(crate) fn remove(&mut self, oid: u32) {
         if let Some(view) = self.views.remove(&oid) {
             self.names.remove(&(view.schema.clone(), view.name.clone()));
         }
+        self.roles.remove(&oid);
+        self.access.retain(|_, access| access.oid != oid);
         if let Some(table) = self.tables.remove(&oid) {
             self.names.remove(&(table.schema.clone(), table.name.clone()));
             for (_, name) in relation_names(&table) {

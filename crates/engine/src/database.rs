@@ -536,6 +536,11 @@ impl Database {
         &self.inner.options
     }
 
+    /// What is committed of tables, sequences and roles.
+    pub fn definitions(&self) -> Arc<Definitions> {
+        self.inner.catalog.current(0).0
+    }
+
     /// The data folder.
     pub fn folder(&self) -> &Path {
         &self.inner.dir

@@ -192,6 +192,12 @@ impl PendingChanges {
                 if let Some(view) = self.definitions.view_by_oid(oid) {
                     definitions.put_view(view.clone());
                 }
+                if let Some(role) = self.definitions.role_by_oid(oid) {
+                    definitions.put_role(role.clone());
+                }
+                if let Some(access) = self.definitions.all_access().find(|access| access.oid == oid) {
+                    definitions.put_access(access.clone());
+                }
             }
         });
     }
@@ -284,6 +290,8 @@ pub(crate) fn load_catalog(db: &Arc<Inner>) -> Result<()> {
             }
             Object::Sequence(sequence) => definitions.put_sequence(Arc::new(sequence)),
             Object::View(view) => definitions.put_view(Arc::new(view)),
+            Object::Role(role) => definitions.put_role(Arc::new(role)),
+            Object::Access(access) => definitions.put_access(Arc::new(access)),
         }
     }
     db.catalog.publish(|published| *published = definitions);
@@ -380,6 +388,8 @@ impl Session {
             Object::Table(table) => definitions.put_table(db.table(table)),
             Object::Sequence(sequence) => definitions.put_sequence(Arc::new(sequence)),
             Object::View(view) => definitions.put_view(Arc::new(view)),
+            Object::Role(role) => definitions.put_role(Arc::new(role)),
+            Object::Access(access) => definitions.put_access(Arc::new(access)),
         });
         Ok(())
     }
@@ -398,7 +408,19 @@ impl Session {
         Ok(())
     }
 
+    /// Takes the catalog lock: definitions can't change under what follows.
+    pub(crate) fn begin_change(&mut self) -> Result<()> {
+        self.pending().map(|_| ())
+    }
+
+    pub(crate) fn new_oid(&self) -> u32 {
+        self.db.catalog.new_oid()
+    }
+
     pub(crate) fn remove_object(&mut self, oid: u32) -> Result<()> {
+        if let Some(access) = self.definitions().access(oid).map(|access| access.oid) {
+            self.remove_object(access)?;
+        }
         self.write_rows(oid, &[])?;
         self.pending()?.change(oid, |definitions| definitions.remove(oid));
         Ok(())
@@ -467,6 +489,7 @@ impl Session {
         lock.take_exclusive(&self.db.txns, oid, self.slot, None).sql()?;
         self.pending()?.locks.push(lock);
         self.put_object(Object::Table(table))?;
+        self.own(oid)?;
         Ok(self.definitions().table_by_oid(oid).expect("just created").clone())
     }
 
@@ -578,6 +601,7 @@ impl Session {
             owner: spec.owner,
         };
         self.put_object(Object::Sequence(definition))?;
+        self.own(oid)?;
         self.pending()?.created_sequences.push(oid);
         sequence::set(&self.db, self.lane, oid, SequenceState { last: start, called: false });
         Ok(oid)

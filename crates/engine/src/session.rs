@@ -48,6 +48,8 @@ pub struct Session {
     definitions: Arc<Definitions>,
     definitions_version: u64,
     lock_timeout_ns: u64,
+    /// Owner of what it creates.
+    pub(crate) role: u32,
 }
 
 /// The transaction that runs now.
@@ -119,6 +121,7 @@ impl Session {
             definitions,
             definitions_version,
             lock_timeout_ns: 0,
+            role: crate::roles::BOOTSTRAP_ROLE,
         })
     }
 
@@ -276,11 +279,16 @@ impl Session {
         self.definitions_version = 0;
     }
 
-    /// Changes whenever the definitions that this session goes by may have changed: plans made before are made again.
+    /// Plans that were checked for one role are none for another.
+    fn role_salt(&self) -> u64 {
+        u64::from(self.role - crate::roles::BOOTSTRAP_ROLE) << 30
+    }
+
+    /// Changes whenever the definitions that this session goes by may have changed, or its role: plans made before are made again.
     pub fn definitions_version(&self) -> u64 {
         match &self.txn.pending {
-            Some(pending) => pending.version(),
-            None => self.db.catalog.version(),
+            Some(pending) => pending.version() + self.role_salt(),
+            None => self.db.catalog.version() + self.role_salt(),
         }
     }
 

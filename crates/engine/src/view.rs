@@ -18,11 +18,14 @@ impl Session {
     /// # Errors
     /// 42P07.
     pub fn put_view(&mut self, mut view: ViewDefinition) -> Result<()> {
-        if view.oid == 0 {
+        let is_new = view.oid == 0;
+        if is_new {
             self.check_free_name(&view.schema, &view.name)?;
             view.oid = self.db.catalog.new_oid();
         }
-        self.put_object(Object::View(view))
+        let oid = view.oid;
+        self.put_object(Object::View(view))?;
+        if is_new { self.own(oid) } else { Ok(()) }
     }
 
     /// Drops a view.

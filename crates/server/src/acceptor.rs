@@ -10,9 +10,12 @@ use homenode_platform::{clock, thread};
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 
+use crate::auth::Access;
 use crate::backend::Backend;
 use crate::error::ServerError;
+use crate::rules::Rules;
 use crate::shared::Shared;
+use crate::tls::Certificate;
 use crate::topology::Home;
 use crate::worker::{Desk, Newcomer, Worker};
 
@@ -24,7 +27,7 @@ const SPARE_CONNECTIONS: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How to serve.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     /// Address and port to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
@@ -34,8 +37,10 @@ pub struct Config {
     pub worker_homes: Vec<Home>,
     /// Sessions at a time; more are refused with `53300`.
     pub max_connections: usize,
-    /// Serve beyond loopback although nobody is asked for a password.
-    pub allow_remote_trust: bool,
+    /// Who has to prove what.
+    pub rules: Rules,
+    /// With one, clients may encrypt.
+    pub certificate: Option<Certificate>,
     /// Address space of a running statement's stack, in bytes.
     pub stack_bytes: usize,
     /// How long running statements may take to notice a shutdown, in nanoseconds.
@@ -49,24 +54,11 @@ impl Default for Config {
             workers: thread::available_cpus(),
             worker_homes: Vec::new(),
             max_connections: 10_000,
-            allow_remote_trust: false,
+            rules: Rules::usual(false),
+            certificate: None,
             // Deep expressions recurse in the parser; only the pages that are touched take memory.
             stack_bytes: 1 << 20,
             stop_timeout_ns: 10_000_000_000,
-        }
-    }
-}
-
-impl Config {
-    /// Says whether this can be served at all, without touching anything.
-    ///
-    /// # Errors
-    /// [`ServerError::RemoteTrust`].
-    pub fn check(&self) -> Result<(), ServerError> {
-        if self.listen.ip().is_loopback() || self.allow_remote_trust {
-            Ok(())
-        } else {
-            Err(ServerError::RemoteTrust(self.listen))
         }
     }
 }
@@ -98,16 +90,17 @@ impl<B: Backend> Server<B> {
     /// Takes the address and sets up the workers; nothing is served yet.
     ///
     /// # Errors
-    /// [`ServerError::RemoteTrust`], [`ServerError::Listen`], [`ServerError::Worker`].
+    /// [`ServerError::Listen`], [`ServerError::Worker`], [`ServerError::Random`].
     pub fn bind(config: Config, backend: B) -> Result<Server<B>, ServerError> {
-        config.check()?;
         let refused = |source| ServerError::Listen { address: config.listen, source };
         let mut listener = TcpListener::bind(config.listen).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         let poll = Poll::new().map_err(ServerError::Worker)?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE).map_err(refused)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(ServerError::Worker)?);
-        let shared = Arc::new(Shared::new(backend, config.max_connections, config.stack_bytes));
+        let access = Access::new(config.rules.clone(), config.certificate.clone());
+        let access = access.map_err(|error| ServerError::Random(error.message.clone()))?;
+        let shared = Arc::new(Shared::new(backend, config.max_connections, config.stack_bytes, access));
         let workers = (0..config.workers.max(1))
             .map(|index| {
                 let home = config.worker_homes.get(index).cloned();

@@ -17,7 +17,7 @@ pub trait Interrupt: Send + Sync {
 /// What a client says of itself in the start-up packet.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
-    /// The user's name; any is let in.
+    /// The user's name.
     pub user: String,
     /// The database asked for.
     pub database: String,
@@ -29,10 +29,27 @@ pub struct Parameters {
     pub max_connections: usize,
 }
 
+/// What authentication has to know of a role.
+#[derive(Clone, Debug)]
+pub struct Role {
+    /// Whether it may open sessions.
+    pub login: bool,
+    /// What is kept of its password.
+    pub verifier: Option<String>,
+    /// Whether its password is good no more.
+    pub expired: bool,
+}
+
 /// A database that sessions can be opened in.
 pub trait Backend: Send + Sync + 'static {
     /// One client's session.
     type Session: Session;
+
+    /// The role of that name.
+    fn role(&self, name: &str) -> Option<Role>;
+
+    /// Whether the role `name` is a member of the role `group`.
+    fn is_member(&self, name: &str, group: &str) -> bool;
 
     /// Opens a session on worker `lane`.
     fn connect(&self, lane: usize, parameters: &Parameters) -> Result<Self::Session>;

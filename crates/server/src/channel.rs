@@ -4,7 +4,7 @@
 //! A socket is registered once, edge-triggered, for both directions; no message costs an `epoll_ctl`.
 
 use std::cell::{Cell, RefCell};
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use homenode_platform::task::{self, Task};
@@ -13,6 +13,7 @@ use homenode_types::{Error, Result, SqlState};
 use mio::net::TcpStream;
 
 use crate::backend::{Interrupt, Output};
+use crate::tls::{Certificate, Socket};
 
 /// Bytes waiting to be sent from which on an answer isn't held back any longer.
 pub(crate) const HIGH_WATER_BYTES: usize = 64 << 10;
@@ -50,7 +51,7 @@ pub(crate) fn fresh_buffer(bytes: usize) -> Vec<u8> {
 }
 
 pub(crate) struct Channel {
-    socket: RefCell<TcpStream>,
+    socket: RefCell<Socket>,
     input: RefCell<Vec<u8>>,
     /// Length that `input` must reach before it holds a whole message.
     need: Cell<usize>,
@@ -65,7 +66,7 @@ pub(crate) struct Channel {
 impl Channel {
     pub(crate) fn new(socket: TcpStream) -> Channel {
         Channel {
-            socket: RefCell::new(socket),
+            socket: RefCell::new(Socket::Plain(socket)),
             input: RefCell::new(Vec::new()),
             need: Cell::new(1),
             unsent: RefCell::new((Vec::new(), 0)),
@@ -108,7 +109,20 @@ impl Channel {
     }
 
     pub(crate) fn with_socket<R>(&self, f: impl FnOnce(&mut TcpStream) -> R) -> R {
-        f(&mut self.socket.borrow_mut())
+        f(self.socket.borrow_mut().stream())
+    }
+
+    /// Whether what is sent and received is encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.socket.borrow().is_encrypted()
+    }
+
+    /// What comes and goes from now on is encrypted.
+    pub(crate) fn encrypt(&self, certificate: &Certificate) {
+        if let Err(error) = self.socket.borrow_mut().encrypt(certificate) {
+            tracing::warn!(%error, "cannot begin TLS");
+            self.peer.set(Peer::Gone);
+        }
     }
 
     /// Reads what fits into `chunk`, once. `busy` tells that a task is at work on earlier input.
@@ -120,14 +134,18 @@ impl Channel {
             return Arrival::Drained;
         }
         loop {
-            match self.socket.borrow_mut().read(chunk) {
+            let received = self.socket.borrow_mut().read(chunk);
+            match received {
                 Ok(0) => self.peer.set(Peer::Silent),
                 Ok(count) => {
                     self.input.borrow_mut().extend_from_slice(&chunk[..count]);
-                    // epoll(7): a read that comes back short has emptied a stream socket, and the next byte is a new
-                    // edge. Saves the read that would only say so.
-                    if count == chunk.len() {
+                    if count == chunk.len() || self.input.borrow().len() >= INPUT_LIMIT_BYTES {
                         return Arrival::More;
+                    }
+                    // epoll(7): a read that comes back short has emptied a stream socket, and the next byte is a new
+                    // edge. Saves the read that would only say so. Of TLS it says only that a record has ended.
+                    if self.is_encrypted() {
+                        continue;
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -190,7 +208,7 @@ impl Channel {
     }
 
     pub(crate) fn has_unsent(&self) -> bool {
-        !self.unsent.borrow().0.is_empty()
+        !self.unsent.borrow().0.is_empty() || self.socket.borrow().has_pending()
     }
 
     /// Moves complete answers to where the worker can send them, should this task park.
@@ -208,6 +226,7 @@ impl Channel {
         let mut unsent = self.unsent.borrow_mut();
         let (bytes, sent) = &mut *unsent;
         if bytes.is_empty() {
+            self.flush();
             return;
         }
         *sent += self.send(&bytes[*sent..]);
@@ -238,11 +257,21 @@ impl Channel {
         }
     }
 
+    /// Sends encrypted bytes that the socket had no room for.
+    fn flush(&self) {
+        let flushed = self.socket.borrow_mut().flush();
+        match flushed {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => self.peer.set(Peer::Gone),
+            _ => {}
+        }
+    }
+
     /// Writes until the socket is full; returns the bytes written.
     fn send(&self, bytes: &[u8]) -> usize {
         let mut sent = 0;
         while sent < bytes.len() && self.peer.get() != Peer::Gone {
-            match self.socket.borrow_mut().write(&bytes[sent..]) {
+            let written = self.socket.borrow_mut().write(&bytes[sent..]);
+            match written {
                 Ok(count) => sent += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,

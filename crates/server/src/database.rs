@@ -3,17 +3,33 @@
 use std::sync::Arc;
 
 use homenode_engine::{CancelReason, Database, MemoryContext};
+use homenode_platform::clock;
 use homenode_sql::Connection;
-use homenode_types::{Error, Result};
+use homenode_types::{Error, Result, SqlState};
 
-use crate::backend::{Backend, Interrupt, Outcome, Output, Parameters, Session};
+use crate::backend::{Backend, Interrupt, Outcome, Output, Parameters, Role, Session};
 
 /// A database whose sessions speak SQL.
 pub struct SqlBackend {
     database: Database,
 }
 
+/// Microseconds between 1970 and 2000, where PostgreSQL's timestamps begin.
+const EPOCH_US: i64 = 946_684_800_000_000;
+
 impl SqlBackend {
+    /// Counts the sessions of a role that may have only so many; the new one is among them.
+    fn check_connection_limit(&self, user: &str) -> Result<()> {
+        let definitions = self.database.definitions();
+        let limit = definitions.role(user).filter(|role| !role.superuser).map_or(-1, |role| role.connection_limit);
+        let Ok(limit) = usize::try_from(limit) else { return Ok(()) };
+        if self.database.sessions().iter().filter(|session| session.user == user).count() > limit {
+            let message = format!("too many connections for role \"{user}\"");
+            return Err(Error::new(SqlState::TOO_MANY_CONNECTIONS, message));
+        }
+        Ok(())
+    }
+
     /// Sessions of `database`.
     pub fn new(database: Database) -> SqlBackend {
         SqlBackend { database }
@@ -41,6 +57,23 @@ impl Interrupt for SqlInterrupt {
 impl Backend for SqlBackend {
     type Session = SqlSession;
 
+    fn role(&self, name: &str) -> Option<Role> {
+        let definitions = self.database.definitions();
+        let role = definitions.role(name)?;
+        let now_us = clock::unix_time_us() - EPOCH_US;
+        Some(Role {
+            login: role.login,
+            verifier: role.verifier.clone(),
+            expired: role.valid_until_us.is_some_and(|until| until <= now_us),
+        })
+    }
+
+    fn is_member(&self, name: &str, group: &str) -> bool {
+        let definitions = self.database.definitions();
+        let oid = |name| definitions.role(name).map(|role| role.oid);
+        matches!((oid(name), oid(group)), (Some(role), Some(group)) if definitions.is_member(role, group, false))
+    }
+
     fn connect(&self, lane: usize, parameters: &Parameters) -> Result<SqlSession> {
         let mut settings = parameters.settings.clone();
         settings.push(("user".into(), parameters.user.clone()));
@@ -50,6 +83,7 @@ impl Backend for SqlBackend {
         let shared = connection.shared();
         let application = parameters.settings.iter().find(|(name, _)| name == "application_name");
         shared.set_client(&parameters.user, application.map_or("", |(_, name)| name), &parameters.client);
+        self.check_connection_limit(&parameters.user)?;
         let interrupt = Arc::new(SqlInterrupt { database: self.database.clone(), process_id: shared.pid });
         Ok(SqlSession { connection, interrupt })
     }

@@ -2,17 +2,31 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// A failure to start or to go on serving. Its text is one line for the person who started the server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// The address is beyond loopback, where nobody is asked for a password.
-    #[error(
-        "{0} is not a loopback address, and this server lets every user in without a password; \
-         pass --allow-remote-trust if everyone who can reach it may do everything"
-    )]
-    RemoteTrust(SocketAddr),
+    /// A line of the rules of authentication is not understood.
+    #[error("line {line}: {what}")]
+    Rules {
+        /// Its number, from 1.
+        line: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A certificate or its key can't be used.
+    #[error("cannot use {}: {what}", path.display())]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The system gives no random numbers.
+    #[error("{0}")]
+    Random(String),
     /// The address can't be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {

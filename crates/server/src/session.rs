@@ -4,10 +4,13 @@
 //! must outlive it (prepared statements, an open transaction, a running COPY) is in the session, so an idle client
 //! holds no stack. Answers go out in one write at the end of the turn, at Flush, or past a high-water mark.
 
+use std::net::SocketAddr;
+
 use homenode_memory::drop_elsewhere;
 use homenode_platform::task;
 use homenode_types::{Error, Result, SqlState};
 
+use crate::auth::{Asked, Pending, Step};
 use crate::backend::{Backend, Outcome, Parameters, Session as _};
 use crate::channel::{Answers, Channel, Peer, fresh_buffer};
 use crate::registry::Registration;
@@ -31,6 +34,8 @@ enum Next {
     Message,
     /// Nothing: the session is over.
     End,
+    /// TLS: the client was told so.
+    Encrypt,
 }
 
 /// Which protocol started a COPY, that is, where its answers end.
@@ -43,7 +48,9 @@ enum Copying {
 /// The protocol state of one connection.
 pub(crate) struct Session<B: Backend> {
     lane: usize,
-    client: String,
+    client: SocketAddr,
+    /// A client that has to prove who it is.
+    pending: Option<Box<Pending>>,
     /// There from the end of the start-up on.
     open: Option<Open<B>>,
     answers: Vec<u8>,
@@ -64,10 +71,11 @@ struct Open<B: Backend> {
 }
 
 impl<B: Backend> Session<B> {
-    pub(crate) fn new(lane: usize, client: String) -> Session<B> {
+    pub(crate) fn new(lane: usize, client: SocketAddr) -> Session<B> {
         Session {
             lane,
             client,
+            pending: None,
             open: None,
             answers: Vec::new(),
             skipping: false,
@@ -121,12 +129,16 @@ impl<B: Backend> Session<B> {
                         used += bytes;
                         let next = match tag {
                             0 => self.start(body, channel, shared),
+                            tag if !self.is_open() => self.prove(tag, body, channel, shared),
                             b'B' if self.is_whole_query(body, &input[used..]) => {
                                 used += DESCRIBE_AND_EXECUTE.len();
                                 self.query(body, channel)
                             }
                             tag => self.message(tag, body, channel),
                         };
+                        if next == Next::Encrypt {
+                            self.encrypt(used == input.len(), channel, shared);
+                        }
                         if next == Next::End || shared.is_stopping() && self.is_open() {
                             self.over = true;
                         }
@@ -205,7 +217,7 @@ impl<B: Backend> Session<B> {
     }
 
     fn frame<'a>(&self, input: &'a [u8]) -> Result<Frame<'a>> {
-        if self.is_open() { wire::frame(input) } else { wire::startup_frame(input) }
+        if self.is_open() || self.pending.is_some() { wire::frame(input) } else { wire::startup_frame(input) }
     }
 
     fn answers_end_in_ready(&self) -> bool {
@@ -223,7 +235,8 @@ impl<B: Backend> Session<B> {
 
     fn start(&mut self, body: &[u8], channel: &Channel, shared: &Shared<B>) -> Next {
         match startup::read(body) {
-            Ok(Hello::Refuse) => {
+            Ok(Hello::Encrypt) if shared.access.certificate.is_some() && !channel.is_encrypted() => Next::Encrypt,
+            Ok(Hello::Encrypt | Hello::Refuse) => {
                 self.answers.push(b'N');
                 // The client waits for this one byte before it sends anything.
                 channel.send_all(&mut self.answers);
@@ -234,21 +247,67 @@ impl<B: Backend> Session<B> {
                 Next::End
             }
             Ok(Hello::Start(mut hello)) => {
-                hello.parameters.client = self.client.clone();
-                match self.open_session(&hello, channel, shared) {
-                    Ok(()) => Next::Message,
-                    Err(error) => {
-                        tracing::info!(client = %self.client, code = error.code.as_str(), "connection refused");
-                        self.fatal(&error);
-                        Next::End
-                    }
-                }
+                hello.parameters.client = self.client.to_string();
+                let asked = self.ask(hello, channel, shared);
+                self.or_refused(asked)
             }
             Err(error) => {
                 self.fatal(&error);
                 Next::End
             }
         }
+    }
+
+    /// Asks the client to prove who it is, or opens its session where nothing is asked.
+    fn ask(&mut self, hello: startup::Start, channel: &Channel, shared: &Shared<B>) -> Result<()> {
+        let user = hello.parameters.user.clone();
+        let (role, is_member) = (shared.backend.role(&user), |group: &str| shared.backend.is_member(&user, group));
+        let (client, encrypted) = (self.client.ip(), channel.is_encrypted());
+        match shared.access.ask(hello, client, encrypted, role, &is_member, &mut self.answers)? {
+            Asked::Nothing(hello) => self.open_session(&hello, channel, shared),
+            Asked::Proof(pending) => {
+                self.pending = Some(pending);
+                channel.send_all(&mut self.answers);
+                Ok(())
+            }
+        }
+    }
+
+    /// The client's next message of its proof.
+    fn prove(&mut self, tag: u8, body: &[u8], channel: &Channel, shared: &Shared<B>) -> Next {
+        let Some(mut pending) = self.pending.take() else { return Next::End };
+        let proven = match shared.access.proceed(&mut pending, tag, body, &mut self.answers) {
+            Ok(Step::Proven) => self.open_session(&pending.hello, channel, shared),
+            Ok(Step::More) => {
+                self.pending = Some(pending);
+                channel.send_all(&mut self.answers);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        self.or_refused(proven)
+    }
+
+    fn or_refused(&mut self, done: Result<()>) -> Next {
+        match done {
+            Ok(()) => Next::Message,
+            Err(error) => {
+                tracing::info!(client = %self.client, code = error.code.as_str(), "connection refused");
+                self.fatal(&error);
+                Next::End
+            }
+        }
+    }
+
+    /// Begins TLS. What the client has sent before it could be encrypted is not its own for sure (CVE-2021-23214).
+    fn encrypt(&mut self, nothing_follows: bool, channel: &Channel, shared: &Shared<B>) {
+        let Some(certificate) = shared.access.certificate.as_ref().filter(|_| nothing_follows) else {
+            let message = "received unencrypted data after SSL request";
+            return self.fatal(&Error::new(SqlState::PROTOCOL_VIOLATION, message));
+        };
+        self.answers.push(b'S');
+        channel.send_all(&mut self.answers);
+        channel.encrypt(certificate);
     }
 
     fn open_session(&mut self, hello: &startup::Start, channel: &Channel, shared: &Shared<B>) -> Result<()> {

@@ -14,7 +14,9 @@ pub(crate) const DATABASE: &str = "postgres";
 
 /// What the first packet asks for.
 pub(crate) enum Hello {
-    /// Encryption, which isn't offered: the answer is `N`, and the client goes on without or leaves.
+    /// TLS.
+    Encrypt,
+    /// Encryption by GSSAPI, which isn't offered: the answer is `N`, and the client goes on without or leaves.
     Refuse,
     /// To cancel what another session runs.
     Cancel { process_id: u32, secret: u32 },
@@ -34,7 +36,8 @@ pub(crate) fn read(body: &[u8]) -> Result<Hello> {
     let mut fields = Fields::new(body);
     let code = fields.i32()? as u32;
     match code {
-        SSL_REQUEST | GSSENC_REQUEST => Ok(Hello::Refuse),
+        SSL_REQUEST => Ok(Hello::Encrypt),
+        GSSENC_REQUEST => Ok(Hello::Refuse),
         CANCEL_REQUEST => Ok(Hello::Cancel { process_id: fields.i32()? as u32, secret: fields.i32()? as u32 }),
         _ if code >> 16 == 3 => start(fields, code & 0xffff).map(Hello::Start),
         _ => {
@@ -180,7 +183,7 @@ mod tests {
 
     #[test]
     fn requests_without_a_session() {
-        assert!(matches!(read(&SSL_REQUEST.to_be_bytes()), Ok(Hello::Refuse)));
+        assert!(matches!(read(&SSL_REQUEST.to_be_bytes()), Ok(Hello::Encrypt)));
         assert!(matches!(read(&GSSENC_REQUEST.to_be_bytes()), Ok(Hello::Refuse)));
         assert!(read(&CANCEL_REQUEST.to_be_bytes()).is_err());
     }

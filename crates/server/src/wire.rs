@@ -169,6 +169,25 @@ pub(crate) fn authentication_ok(out: &mut Vec<u8>) {
     out.extend_from_slice(b"R\0\0\0\x08\0\0\0\0");
 }
 
+/// AuthenticationSASLContinue.
+pub(crate) const SASL_CONTINUE: u32 = 11;
+/// AuthenticationSASLFinal.
+pub(crate) const SASL_FINAL: u32 = 12;
+
+/// A message of the authentication.
+pub(crate) fn authentication(out: &mut Vec<u8>, code: u32, data: &[u8]) {
+    message(out, b'R', |out| {
+        out.extend_from_slice(&code.to_be_bytes());
+        out.extend_from_slice(data);
+    });
+}
+
+/// Asks the client to choose one of these mechanisms (AuthenticationSASL).
+pub(crate) fn authentication_sasl(out: &mut Vec<u8>, mechanisms: &[&str]) {
+    let list: String = mechanisms.iter().flat_map(|name| [name, "\0"]).collect();
+    authentication(out, 10, format!("{list}\0").as_bytes());
+}
+
 pub(crate) fn backend_key(out: &mut Vec<u8>, process_id: u32, secret: u32) {
     message(out, b'K', |out| {
         out.extend_from_slice(&process_id.to_be_bytes());

@@ -256,7 +256,7 @@ impl<B: Backend> Loop<B> {
                 Newcomer::Fresh(socket, client) => Connection {
                     token,
                     channel: Channel::new(socket),
-                    session: RefCell::new(Session::new(self.worker.index, client.to_string())),
+                    session: RefCell::new(Session::new(self.worker.index, client)),
                     task: RefCell::new(None),
                     busy: Cell::new(false),
                     read_again: Cell::new(false),

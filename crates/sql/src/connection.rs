@@ -104,7 +104,7 @@ impl Connection {
         context.settings.set_fixed("session_authorization", &user);
         context.session.shared().set_client(&user, &application, "");
         context.database_name = database.unwrap_or_else(|| user.clone());
-        context.user = user;
+        context.log_in(user);
         Ok(Connection {
             context,
             transactions: Transactions::default(),

@@ -45,8 +45,16 @@ pub(crate) struct Context {
     /// Messages for the client: severity and text.
     pub(crate) notices: Vec<(&'static str, Error)>,
     pub(crate) scratch: Scratch,
-    /// Who is connected.
+    /// Who is connected, in the client's word.
     pub user: String,
+    /// Its role: the bootstrap role for a name that is none, which only trust lets in.
+    pub(crate) login_role: u32,
+    /// The role that statements run as (SET ROLE).
+    pub(crate) role: u32,
+    /// The role before the open transaction changed it.
+    role_before: Option<u32>,
+    /// Whether the role is a superuser, as of a version of the definitions.
+    pub(crate) superuser: (u64, bool),
     /// What the client calls the database.
     pub database_name: String,
     pub(crate) statement_us: i64,
@@ -82,6 +90,10 @@ impl Context {
             notices: Vec::new(),
             scratch: Scratch::default(),
             user: "homenode".into(),
+            login_role: homenode_engine::BOOTSTRAP_ROLE,
+            role: homenode_engine::BOOTSTRAP_ROLE,
+            role_before: None,
+            superuser: (u64::MAX, false),
             database_name: "homenode".into(),
             statement_us: 0,
             transaction_us: 0,
@@ -97,6 +109,36 @@ impl Context {
         let left = (std::mem::take(&mut self.buffers), std::mem::take(&mut self.sorted));
         self.scratch.clear();
         (left, self.session.move_to(lane))
+    }
+
+    /// The client is `user`.
+    pub(crate) fn log_in(&mut self, user: String) {
+        let role = self.session.definitions().role(&user).map(|role| role.oid);
+        self.login_role = role.unwrap_or(homenode_engine::BOOTSTRAP_ROLE);
+        self.user = user;
+        self.set_role(self.login_role);
+    }
+
+    /// Statements run as `role` from now on; taken back if the open transaction is.
+    pub(crate) fn become_role(&mut self, role: u32) {
+        self.role_before.get_or_insert(self.role);
+        self.set_role(role);
+    }
+
+    fn set_role(&mut self, role: u32) {
+        self.role = role;
+        self.session.set_role(role);
+        self.superuser = (u64::MAX, false);
+    }
+
+    /// The transaction has ended: what SET changed stays, or does not.
+    pub(crate) fn end_transaction(&mut self, committed: bool) {
+        self.settings.end_transaction(committed);
+        if let Some(role) = self.role_before.take()
+            && !committed
+        {
+            self.set_role(role);
+        }
     }
 
     /// An environment for expressions.

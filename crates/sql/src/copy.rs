@@ -412,7 +412,9 @@ fn query(context: &mut Context, text: &str) -> Result<Arc<QueryPlan>> {
         return Err(Error::unsupported("COPY of a statement other than a query"));
     };
     let definitions = context.definitions();
-    let (plan, _) = Binder::new(&definitions).query(&tree, None, &mut Params::new(Vec::new()), false)?;
+    let binder = Binder::new(&definitions);
+    let (plan, _) = binder.query(&tree, None, &mut Params::new(Vec::new()), false)?;
+    context.check_access(&binder.needs.take())?;
     Ok(plan)
 }
 

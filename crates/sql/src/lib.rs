@@ -36,6 +36,7 @@ mod point;
 mod portals;
 mod prepared;
 mod range_query;
+mod roles;
 mod run;
 mod run_utility;
 pub mod server_settings;

@@ -153,6 +153,8 @@ impl Prepared {
             Statement::Define(..) => (Compiled::Define(tree.statement.clone()), None),
             Statement::Utility(utility) => (Compiled::Utility(utility.clone()), utility_fields(utility)),
         };
+        let needs = binder.needs.take();
+        context.check_access(&needs)?;
         let params = bind::parameter_types(&params);
         let description = fields.as_deref().map(RowDescription::new);
         let declared = declared.to_vec();

@@ -1,5 +1,6 @@
 //! How do utility statements run? Transactions, settings, cursors, COPY, prepared statements, definitions of sequences.
 
+use crate::bind::Need;
 use crate::connection::{Connection, Output};
 use crate::copy::{CopyIn, copy_out};
 use crate::ddl;
@@ -9,11 +10,13 @@ use crate::expr::{self, Params};
 use crate::lexer;
 use crate::output::data_row;
 use crate::prepared::Prepared;
+use crate::roles;
 use crate::run::{Portal, Run, Tag};
 use crate::server_settings::SERVER_SETTINGS;
 use crate::settings::display_name;
 use crate::utility::{CopySubject, Direction, Utility};
 use crate::wire;
+use homenode_engine::Privileges;
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use std::sync::Arc;
 
@@ -72,6 +75,14 @@ impl Connection {
             }
             Utility::Set { name, value, local } => self.set(name, value.as_deref(), *local),
             Utility::AlterSystem { name, value } => self.alter_system(name, value.as_deref()),
+            Utility::CreateRole { name, options } => roles::create_role(context, name, options).map(Run::Complete),
+            Utility::AlterRole { name, options } => roles::alter_role(context, name, options).map(Run::Complete),
+            Utility::RenameRole { name, to } => roles::rename_role(context, name, to).map(Run::Complete),
+            Utility::DropRoles { names, if_exists } => roles::drop_roles(context, names, *if_exists).map(Run::Complete),
+            Utility::Grant(grant) => roles::grant(context, grant).map(Run::Complete),
+            Utility::GrantRoles(grant) => roles::grant_roles(context, grant).map(Run::Complete),
+            Utility::Owner { name, if_exists, to } => roles::owner(context, name, *if_exists, to).map(Run::Complete),
+            Utility::SetRole(name) => roles::set_role(context, name.as_deref()).map(Run::Complete),
             Utility::Reset(name) => {
                 match name {
                     Some(name) => return self.set(name, None, false).map(|_| Run::Complete(Tag::Plain("RESET"))),
@@ -91,6 +102,7 @@ impl Connection {
             Utility::Vacuum { tables, .. } => self.vacuum(tables, "VACUUM"),
             Utility::Analyze { tables } => self.vacuum(tables, "ANALYZE"),
             Utility::Checkpoint => {
+                context.check_superuser("do CHECKPOINT")?;
                 context.db.checkpoint()?;
                 plain("CHECKPOINT")
             }
@@ -103,6 +115,7 @@ impl Connection {
                     mode.starts_with("access exclusive") || mode.starts_with("exclusive") || mode.starts_with("share");
                 for name in tables {
                     let table = ddl::table_named(context, name)?;
+                    context.check_lock(&table, exclusive)?;
                     if exclusive {
                         context.session.lock_table(&table)?;
                     } else {
@@ -117,6 +130,7 @@ impl Connection {
                 };
                 context.session.start_statement();
                 let table = ddl::table_named(context, name)?;
+                context.check_access(&[Need::own(table.oid, Privileges::INSERT)])?;
                 let copy = CopyIn::begin(context, &table, columns, options)?;
                 wire::copy_response(out.buffer(), b'G', copy.columns());
                 Ok(Run::CopyIn(Box::new(copy)))
@@ -194,6 +208,7 @@ impl Connection {
     }
 
     fn set_server(&mut self, name: &str, value: Option<&str>, tag: &'static str) -> Result<Run> {
+        self.context.check_superuser("change the server's settings")?;
         let done = self.context.set_server(name, value)?;
         self.context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, &done);
         Ok(Run::Complete(Tag::Plain(tag)))

@@ -177,7 +177,7 @@ impl Transactions {
         self.block = false;
         self.savepoints.clear();
         let result = context.session.commit();
-        context.settings.end_transaction(result.is_ok());
+        context.end_transaction(result.is_ok());
         result?;
         self.chain(context, chain, modes)?;
         Ok(true)
@@ -213,7 +213,7 @@ impl Transactions {
         self.failed = false;
         self.savepoints.clear();
         let result = context.session.rollback();
-        context.settings.end_transaction(false);
+        context.end_transaction(false);
         result
     }
 
@@ -277,7 +277,7 @@ impl Transactions {
             return Ok(());
         }
         let result = if context.session.in_transaction() { context.session.commit() } else { Ok(()) };
-        context.settings.end_transaction(result.is_ok());
+        context.end_transaction(result.is_ok());
         result
     }
 

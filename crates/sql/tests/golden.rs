@@ -149,3 +149,8 @@ fn recursion() {
 fn grouping() {
     run("grouping");
 }
+
+#[test]
+fn roles() {
+    run("roles");
+}

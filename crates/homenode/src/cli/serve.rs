@@ -7,7 +7,7 @@ use clap::ArgAction;
 use homenode_engine::{Database, SavedSettings, size};
 use homenode_memory::Policy;
 use homenode_platform::thread;
-use homenode_server::{Config, Server, ServerError, SqlBackend, spread_workers};
+use homenode_server::{Certificate, Config, Rules, Server, ServerError, SqlBackend, spread_workers};
 
 use super::{limits, logging, process};
 
@@ -19,8 +19,8 @@ const POOL_BYTES_LEAST: usize = 64 << 20;
 ///
 /// Example: homenode serve --data /var/lib/homenode --pool 8GiB --listen 127.0.0.1:5433
 ///
-/// Clients connect to the database "postgres" under any user name. There are no passwords, so only
-/// loopback addresses are served.
+/// Clients connect to the database "postgres". From this machine any user name is let in without a password; from elsewhere a
+/// role has to be there (CREATE USER ... PASSWORD ...) and its password is asked. Rules in the format of pg_hba.conf change that.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Data folder; made if there is none
@@ -58,9 +58,18 @@ pub(crate) struct Options {
     /// Whether the pool asks for huge pages
     #[arg(long, value_name = "on|off", default_value = "on", action = ArgAction::Set, value_parser = parse_switch)]
     huge_pages: bool,
-    /// Listen beyond loopback although every user is let in without a password
+    /// Who is let in from where and how: rules in the format of pg_hba.conf, with the methods trust, reject and scram-sha-256
+    #[arg(long, value_name = "FILE", conflicts_with = "allow_remote_trust")]
+    hba: Option<PathBuf>,
+    /// Let in everybody who can reach the server, without a password
     #[arg(long)]
     allow_remote_trust: bool,
+    /// The server's certificate in PEM, with those that vouch for it: clients may encrypt then
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// How log lines look
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: logging::Format,
@@ -124,11 +133,11 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         listen: options.listen,
         workers,
         max_connections: options.max_connections as usize,
-        allow_remote_trust: options.allow_remote_trust,
+        // What is refused anyway is refused before a data folder is touched.
+        rules: rules(options)?,
+        certificate: certificate(options)?,
         ..Config::default()
     };
-    // What is refused anyway is refused before a data folder is touched.
-    config.check().map_err(|error| error.to_string())?;
     if let Some(files) = limits::raise_open_files() {
         let wanted = u64::from(options.max_connections) + 64;
         if files < wanted {
@@ -147,6 +156,19 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     served.map_err(|error| error.to_string())?;
     tracing::info!("stopped; the data folder is clean");
     Ok(())
+}
+
+fn rules(options: &Options) -> Result<Rules, String> {
+    let Some(path) = &options.hba else { return Ok(Rules::usual(options.allow_remote_trust)) };
+    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    Rules::parse(&text).map_err(|error| format!("{}, {error}", path.display()))
+}
+
+fn certificate(options: &Options) -> Result<Option<Certificate>, String> {
+    match (&options.tls_cert, &options.tls_key) {
+        (Some(chain), Some(key)) => Certificate::read(chain, key).map(Some).map_err(|error| error.to_string()),
+        _ => Ok(None),
+    }
 }
 
 fn open(options: &Options, workers: usize, pool_bytes: usize) -> Result<Database, String> {
@@ -178,7 +200,7 @@ fn open(options: &Options, workers: usize, pool_bytes: usize) -> Result<Database
 
 fn serve(options: &Options, mut config: Config, database: &Database) -> Result<(), ServerError> {
     config.worker_homes = spread_workers(database.planned_topology(), config.workers);
-    let workers = config.workers;
+    let (workers, rules, encrypted) = (config.workers, config.rules.clone(), config.certificate.is_some());
     let server = Server::bind(config, SqlBackend::new(database.clone()))?;
     let handle = server.handle();
     process::on_signals(move || handle.stop()).map_err(ServerError::Worker)?;
@@ -190,10 +212,23 @@ fn serve(options: &Options, mut config: Config, database: &Database) -> Result<(
         workers,
         "serving"
     );
-    if options.listen.ip().is_loopback() {
-        tracing::info!("any user name is let in from this machine without a password; the database is \"postgres\"");
-    } else {
-        tracing::warn!("any user name is let in from any machine that can reach this address");
+    match (&options.hba, options.listen.ip().is_loopback()) {
+        (Some(path), _) => tracing::info!(rules = %path.display(), encrypted, "the database is \"postgres\""),
+        (None, true) => {
+            tracing::info!(
+                "any user name is let in from this machine without a password; the database is \"postgres\""
+            );
+        }
+        (None, false) => tracing::info!(
+            encrypted,
+            "any user name is let in from this machine without a password, from elsewhere roles with theirs; \
+             the database is \"postgres\""
+        ),
+    }
+    if !options.listen.ip().is_loopback() && rules.trust_remote() {
+        tracing::warn!("users are let in without a password from beyond this machine");
+    } else if !options.listen.ip().is_loopback() && !encrypted {
+        tracing::warn!("there is no certificate: what is sent over the network can be read there (--tls-cert)");
     }
     server.run()
 }

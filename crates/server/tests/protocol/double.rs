@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use homenode_platform::task::{self, Task};
 use homenode_platform::wait::WaitEvent;
-use homenode_server::{Backend, Config, Handle, Interrupt, Outcome, Output, Parameters, Server, ServerError, Session};
+use homenode_scram::Verifier;
+use homenode_server::{
+    Backend, Config, Handle, Interrupt, Outcome, Output, Parameters, Role, Server, ServerError, Session,
+};
 use homenode_types::{Error, Result, SqlState};
 
 /// What the double saw.
@@ -70,6 +73,15 @@ pub struct DoubleSession {
 }
 
 impl Backend for Double {
+    fn role(&self, name: &str) -> Option<Role> {
+        let verifier = Verifier::of("secret").unwrap().to_string();
+        (name == "ann").then_some(Role { login: true, verifier: Some(verifier), expired: false })
+    }
+
+    fn is_member(&self, _: &str, _: &str) -> bool {
+        false
+    }
+
     type Session = DoubleSession;
 
     fn connect(&self, _lane: usize, _parameters: &Parameters) -> Result<DoubleSession> {

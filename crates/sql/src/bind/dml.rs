@@ -11,7 +11,7 @@ use crate::foreign::Watch;
 use crate::plan::{Plan, QueryPlan, ScanPlan};
 use crate::planner;
 use crate::wire::Field;
-use homenode_engine::{Identity, Table, quote_name};
+use homenode_engine::{Identity, Privileges, Table, quote_name};
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast;
 use std::cell::{Cell, RefCell};
@@ -188,7 +188,11 @@ impl Binder<'_> {
         {
             return Err(Error::unsupported("this form of INSERT"));
         }
-        let table = self.table(name)?;
+        let finds =
+            matches!(&insert.on, Some(ast::OnInsert::OnConflict(conflict)) if conflict.conflict_target.is_some());
+        let read = insert.returning.is_some() || finds;
+        let table =
+            self.table(name, if read { Privileges::INSERT.with(Privileges::SELECT) } else { Privileges::INSERT })?;
         self.tables.borrow_mut().clear();
         let columns = target_columns(&table, &insert.columns)?;
         let mut defaults: Vec<Option<Expr>> = vec![None; table.columns.len()];
@@ -209,7 +213,12 @@ impl Binder<'_> {
         let alias = insert.table_alias.as_ref().map_or_else(|| table.name.clone(), folded);
         let conflict = match &insert.on {
             None => None,
-            Some(ast::OnInsert::OnConflict(conflict)) => Some(self.conflict(&table, &alias, conflict, params)?),
+            Some(ast::OnInsert::OnConflict(conflict)) => {
+                if matches!(conflict.action, ast::OnConflictAction::DoUpdate(_)) {
+                    self.need(table.oid, Privileges::UPDATE);
+                }
+                Some(self.conflict(&table, &alias, conflict, params)?)
+            }
             Some(_) => return Err(Error::new(SqlState::SYNTAX_ERROR, "syntax error at or near \"DUPLICATE\"")),
         };
         let returning = self.returning(insert.returning.as_deref(), &table, &alias, params)?;
@@ -467,7 +476,10 @@ impl Binder<'_> {
             Some(ast::UpdateTableFromKind::AfterSet(list)) => list,
             Some(_) => return Err(Error::unsupported("this form of UPDATE")),
         };
-        let write = self.target(&target.relation, others, selection.as_ref(), params, "UPDATE")?;
+        let computed = assignments.iter().any(|assignment| !matches!(assignment.value, ast::Expr::Value(_)));
+        let read = computed || !others.is_empty() || selection.is_some() || returning.is_some();
+        let needs = if read { Privileges::UPDATE.with(Privileges::SELECT) } else { Privileges::UPDATE };
+        let write = self.target(&target.relation, others, selection.as_ref(), params, ("UPDATE", needs))?;
         let outer = RefCell::new(Vec::new());
         let scope =
             FromScope { qualified: &write.from.qualified, ..self.plain_scope(&write.from.offered, &outer, "UPDATE") };
@@ -507,7 +519,9 @@ impl Binder<'_> {
             return Err(Error::unsupported("this form of DELETE"));
         }
         let others = delete.using.as_deref().unwrap_or(&[]);
-        let write = self.target(&target.relation, others, delete.selection.as_ref(), params, "DELETE")?;
+        let read = !others.is_empty() || delete.selection.is_some() || delete.returning.is_some();
+        let needs = if read { Privileges::DELETE.with(Privileges::SELECT) } else { Privileges::DELETE };
+        let write = self.target(&target.relation, others, delete.selection.as_ref(), params, ("DELETE", needs))?;
         let returning =
             self.returning_in(delete.returning.as_deref(), &write.from.offered, &write.from.qualified, params)?;
         let joined = write.from.relations.len() > 1;
@@ -531,12 +545,12 @@ impl Binder<'_> {
         others: &[ast::TableWithJoins],
         selection: Option<&ast::Expr>,
         params: &mut Params,
-        what: &str,
+        (what, needs): (&str, Privileges),
     ) -> Result<Write> {
         let ast::TableFactor::Table { name, alias, args: None, .. } = factor else {
             return Err(Error::unsupported(format!("{what} of something other than a table")));
         };
-        let table = self.table(name)?;
+        let table = self.table(name, needs)?;
         let outer: Outer = RefCell::new(Vec::new());
         let mut binder = FromBinder::new(self, None, &outer);
         binder.add_target(table.clone(), alias.as_ref().map(|alias| &alias.name))?;

@@ -6,7 +6,7 @@ use super::{Binder, Named, at, folded, no_column, split_name};
 use crate::expr::{self, Bound, Expr, Params, Scope};
 use crate::plan::{QueryPlan, SeriesKind};
 use crate::virtual_table::VirtualTable;
-use homenode_engine::Table;
+use homenode_engine::{Privileges, Table};
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast;
 use std::cell::Cell;
@@ -253,10 +253,14 @@ impl<'a> FromBinder<'a> {
         let base = self.from.width;
         let (own, columns, source): (String, Vec<Offered>, Source) = match relation {
             Named::Table(table) => {
+                self.binder.need(table.oid, Privileges::SELECT);
                 let alias = alias.map_or_else(|| table.name.clone(), |alias| folded(&alias.name));
                 (alias.clone(), table_columns(&table, &alias, base), Source::Table(table))
             }
             Named::Virtual(table) => {
+                if table.oid == crate::catalog::PG_AUTHID {
+                    self.binder.need(table.oid, Privileges::SELECT);
+                }
                 let alias = alias.map_or_else(|| table.name.to_string(), |alias| folded(&alias.name));
                 let columns = table.columns.iter().enumerate().map(|(at, (name, ty))| Offered {
                     name: (*name).to_string(),
@@ -267,6 +271,7 @@ impl<'a> FromBinder<'a> {
                 (alias.clone(), columns.collect(), Source::Virtual(table))
             }
             Named::View(view) => {
+                self.binder.need(view.oid, Privileges::SELECT);
                 let query = self.binder.view(&view)?;
                 let alias = alias.map_or_else(|| view.name.clone(), |alias| folded(&alias.name));
                 let columns = query_columns(&query, &alias, base);

@@ -20,7 +20,7 @@ pub(crate) use from::{From, Relation, Source, Tree};
 
 use crate::expr::Params;
 use crate::virtual_table::{self, VirtualTable};
-use homenode_engine::{Definitions, Table, ViewDefinition};
+use homenode_engine::{Definitions, Privileges, Table, ViewDefinition};
 use homenode_types::{Error, Result, SqlState};
 use sqlparser::ast;
 use sqlparser::tokenizer::Span;
@@ -65,6 +65,26 @@ pub(crate) struct Binder<'a> {
     pub names: RefCell<Vec<u32>>,
     /// How many views are being opened.
     views: Cell<u32>,
+    /// What the statement does with which relation.
+    pub needs: RefCell<Vec<Need>>,
+    /// Inside a view: its owner.
+    acting: Cell<Option<u32>>,
+}
+
+/// Something that a statement does with a relation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    pub relation: u32,
+    pub privileges: Privileges,
+    /// Who does it, if not the session's role: the owner of the view that it does it through.
+    pub role: Option<u32>,
+}
+
+impl Need {
+    /// Of the session's own role.
+    pub fn own(relation: u32, privileges: Privileges) -> Need {
+        Need { relation, privileges, role: None }
+    }
 }
 
 struct Cte {
@@ -109,6 +129,8 @@ impl<'a> Binder<'a> {
             tables: RefCell::new(Vec::new()),
             names: RefCell::new(Vec::new()),
             views: Cell::new(0),
+            needs: RefCell::new(Vec::new()),
+            acting: Cell::new(None),
         }
     }
 
@@ -155,10 +177,18 @@ impl<'a> Binder<'a> {
         }
     }
 
+    /// Notes what the statement does with a relation.
+    pub fn need(&self, relation: u32, privileges: Privileges) {
+        self.needs.borrow_mut().push(Need { relation, privileges, role: self.acting.get() });
+    }
+
     /// Looks a stored table up that is to be written.
-    pub fn table(&self, name: &ast::ObjectName) -> Result<Arc<Table>> {
+    pub fn table(&self, name: &ast::ObjectName, privileges: Privileges) -> Result<Arc<Table>> {
         match self.relation(name)? {
-            Named::Table(table) => Ok(table),
+            Named::Table(table) => {
+                self.need(table.oid, privileges);
+                Ok(table)
+            }
             Named::View(_) => Err(Error::unsupported("INSERT, UPDATE or DELETE of a view")),
             Named::Virtual(table) => Err(Error::new(
                 SqlState::INSUFFICIENT_PRIVILEGE,

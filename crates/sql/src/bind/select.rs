@@ -10,6 +10,7 @@ use super::window::WindowScope;
 use super::{Binder, at, folded, split_name};
 use crate::expr::{self, Bound, Expr, Params, Scope};
 use crate::plan::{GroupingSet, QueryPlan};
+use homenode_engine::Privileges;
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast;
 use std::cell::{Cell, RefCell};
@@ -26,6 +27,14 @@ impl Binder<'_> {
     ) -> Result<QueryPlan> {
         refuse_clauses(select)?;
         let from = FromBinder::new(self, parent, outer).bind(&select.from, params)?;
+        if !tail.locks.is_empty() {
+            // To lock a row takes the right to change it.
+            let tables = from.relations.iter().filter_map(|relation| match &relation.source {
+                Source::Table(table) => Some(table.oid),
+                _ => None,
+            });
+            tables.for_each(|table| self.need(table, Privileges::UPDATE));
+        }
         let scope = |clause| FromScope {
             binder: self,
             parent,

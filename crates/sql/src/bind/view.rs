@@ -15,7 +15,10 @@ impl Binder<'_> {
         // Names of the statement around mean nothing to the view.
         let outside = self.ctes.take();
         self.views.set(self.views.get() + 1);
+        // What the view reads it reads with its owner's rights.
+        let acting = self.acting.replace(Some(self.definitions.owner(view.oid)));
         let bound = self.view_query(&view.query);
+        self.acting.set(acting);
         self.views.set(self.views.get() - 1);
         self.ctes.replace(outside);
         let plan = bound.map_err(|mut error| {

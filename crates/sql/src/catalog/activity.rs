@@ -88,7 +88,10 @@ fn time(us: i64) -> Value {
 
 fn pg_stat_activity(context: &mut Context) -> Result<Rows> {
     let mut rows = Vec::new();
+    let (sees_all, definitions) = (context.is_superuser(), context.definitions());
     for session in context.db.sessions() {
+        let role = definitions.role(&session.user).map_or(ROLE_OID, |role| role.oid);
+        let seen = sees_all || definitions.is_member(context.role(), role, true);
         let [started, transaction, query, state] = session.times_us;
         let in_transaction = !matches!(session.activity, Activity::Idle);
         let state_name = match session.activity {
@@ -103,7 +106,7 @@ fn pg_stat_activity(context: &mut Context) -> Result<Rows> {
         };
         let mut row =
             vec![oid(DATABASE_OID), text(&context.database_name), Value::Int4(session.pid as i32), Value::Null];
-        row.extend([oid(ROLE_OID), text(&session.user), text(&session.application)]);
+        row.extend([oid(role), text(&session.user), text(&session.application)]);
         row.extend([
             if session.client.is_empty() { Value::Null } else { text(&session.client) },
             Value::Null,
@@ -120,7 +123,11 @@ fn pg_stat_activity(context: &mut Context) -> Result<Rows> {
             session.txn.map_or(Value::Null, |txn| oid(txn as u32)),
             session.snapshot.map_or(Value::Null, |at| oid(at as u32)),
         ]);
-        row.extend([Value::Null, text(&*session.query), text("client backend")]);
+        row.extend([
+            Value::Null,
+            text(if seen { &*session.query } else { "<insufficient privilege>" }),
+            text("client backend"),
+        ]);
         rows.push(row);
     }
     Ok(rows)

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::context::Context;
 use crate::virtual_table::{Rows, VirtualTable};
+use homenode_engine::RoleDefinition;
 use homenode_types::Type::{
     self, Bool, Char, Int2, Int2Vector, Int4, Int8, Name, NameArray, Oid, OidVector, PgNodeTree, Regproc, Text,
     TextArray, Timestamptz, Xid,
@@ -114,6 +115,8 @@ pub(super) static TABLES: &[VirtualTable] = &[
             ("rolreplication", Bool),
             ("rolbypassrls", Bool),
             ("rolconnlimit", Int4),
+            ("rolpassword", Text),
+            ("rolvaliduntil", Timestamptz),
         ],
         pg_authid
     ),
@@ -386,7 +389,12 @@ pub(super) static TABLES: &[VirtualTable] = &[
         none
     ),
     table!("pg_matviews", 12_004, [("schemaname", Name), ("matviewname", Name), ("definition", Text)], none),
-    table!("pg_auth_members", 1261, [("roleid", Oid), ("member", Oid), ("grantor", Oid), ("admin_option", Bool)], none),
+    table!(
+        "pg_auth_members",
+        1261,
+        [("roleid", Oid), ("member", Oid), ("grantor", Oid), ("admin_option", Bool)],
+        pg_auth_members
+    ),
     table!("pg_db_role_setting", 2964, [("setdatabase", Oid), ("setrole", Oid), ("setconfig", TextArray)], none),
     table!(
         "pg_prepared_xacts",
@@ -484,22 +492,49 @@ fn pg_database(context: &mut Context) -> Result<Rows> {
     Ok(vec![row])
 }
 
+fn valid_until(role: &RoleDefinition) -> Value {
+    role.valid_until_us.map_or(Value::Null, Value::Timestamptz)
+}
+
 fn pg_roles(context: &mut Context) -> Result<Rows> {
-    let mut row = vec![text(&context.user), flag(true), flag(true), flag(true), flag(true), flag(true), flag(false)];
-    row.extend([Value::Int4(-1), text("********"), Value::Null, flag(true), Value::Null, oid(ROLE_OID)]);
-    Ok(vec![row])
+    let rows = context.definitions().roles().into_iter().map(|role| {
+        let mut row = vec![text(&role.name), flag(role.superuser), flag(role.inherit), flag(role.create_role)];
+        row.extend([flag(role.create_db), flag(role.login), flag(false), Value::Int4(role.connection_limit)]);
+        row.extend([text("********"), valid_until(&role), flag(role.superuser), Value::Null, oid(role.oid)]);
+        row
+    });
+    Ok(rows.collect())
 }
 
 fn pg_authid(context: &mut Context) -> Result<Rows> {
-    let mut row = vec![oid(ROLE_OID), text(&context.user), flag(true), flag(true), flag(true), flag(true), flag(true)];
-    row.extend([flag(false), flag(true), Value::Int4(-1)]);
-    Ok(vec![row])
+    let rows = context.definitions().roles().into_iter().map(|role| {
+        let mut row = vec![oid(role.oid), text(&role.name), flag(role.superuser), flag(role.inherit)];
+        row.extend([flag(role.create_role), flag(role.create_db), flag(role.login), flag(false)]);
+        row.extend([flag(role.superuser), Value::Int4(role.connection_limit)]);
+        row.extend([role.verifier.as_ref().map_or(Value::Null, text), valid_until(&role)]);
+        row
+    });
+    Ok(rows.collect())
 }
 
 fn pg_user(context: &mut Context) -> Result<Rows> {
-    let mut row = vec![text(&context.user), oid(ROLE_OID), flag(true), flag(true), flag(false), flag(true)];
-    row.extend([text("********"), Value::Null, Value::Null]);
-    Ok(vec![row])
+    let roles = context.definitions().roles().into_iter().filter(|role| role.login);
+    let rows = roles.map(|role| {
+        let mut row = vec![text(&role.name), oid(role.oid), flag(role.create_db), flag(role.superuser), flag(false)];
+        row.extend([flag(role.superuser), text("********"), valid_until(&role), Value::Null]);
+        row
+    });
+    Ok(rows.collect())
+}
+
+fn pg_auth_members(context: &mut Context) -> Result<Rows> {
+    let mut rows = Vec::new();
+    for role in context.definitions().roles() {
+        for (group, admin) in &role.member_of {
+            rows.push(vec![oid(*group), oid(role.oid), oid(ROLE_OID), flag(*admin)]);
+        }
+    }
+    Ok(rows)
 }
 
 fn pg_settings(context: &mut Context) -> Result<Rows> {

@@ -1,10 +1,10 @@
 //! What do functions of the session and the catalog answer?
 
-use super::{DATABASE_OID, ROLE_OID, placement, relations, text};
+use super::{DATABASE_OID, placement, relations, text};
 use crate::context::{Context, EPOCH_US};
 use crate::lexer;
 use crate::virtual_table;
-use homenode_engine::{CancelReason, PUBLIC, quote_name};
+use homenode_engine::{CancelReason, PUBLIC, Privileges, quote_name};
 use homenode_platform::clock;
 use homenode_types::{Error, Result, SqlState, Type, Value, ValueRef, array};
 
@@ -38,6 +38,15 @@ fn string(args: &[Value], place: usize) -> &str {
 }
 
 fn sequences(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<Value>> {
+    let needed = match name {
+        "nextval" => Privileges::USAGE,
+        "currval" => Privileges::SELECT,
+        "setval" => Privileges::UPDATE,
+        _ => Privileges::default(),
+    };
+    if let Err(error) = context.check_sequence(oid(args, 0), needed) {
+        return Some(Err(error));
+    }
     let session = &mut context.session;
     Some(match name {
         "nextval" => session.nextval(oid(args, 0)).map(Value::Int8),
@@ -72,7 +81,8 @@ fn session(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<V
             let all = [ValueRef::Text("pg_catalog"), ValueRef::Text(PUBLIC)];
             text(array::format(if implicit { &all } else { &all[1..] }, Type::NameArray))
         }
-        "current_user" | "current_role" | "session_user" | "user" => text(&context.user),
+        "session_user" => text(&context.user),
+        "current_user" | "current_role" | "user" => text(context.role_name()),
         "pg_backend_pid" => Value::Int4(context.session.shared().pid as i32),
         "current_setting" => match context.setting(string(args, 0)) {
             Ok(value) => text(value),
@@ -87,7 +97,7 @@ fn session(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<V
             }
         }
         "pg_sleep" => return Some(sleep(context, args)),
-        "pg_cancel_backend" => Value::Bool(context.db.cancel(oid(args, 0), CancelReason::User)),
+        "pg_cancel_backend" => return Some(cancel(context, oid(args, 0))),
         "pg_is_in_recovery" | "pg_is_other_temp_schema" => Value::Bool(false),
         "pg_my_temp_schema" => Value::Oid(0),
         "pg_postmaster_start_time" | "pg_conf_load_time" => {
@@ -97,6 +107,26 @@ fn session(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<V
         "inet_server_port" => Value::Null,
         _ => return None,
     }))
+}
+
+/// The sessions of superusers only superusers may touch, those of others their own roles' members too.
+fn cancel(context: &mut Context, pid: u32) -> Result<Value> {
+    if !context.is_superuser() {
+        let definitions = context.definitions();
+        let user = context.db.sessions().into_iter().find(|session| session.pid == pid).map(|session| session.user);
+        let role = user.map(|user| definitions.role(&user).cloned());
+        let may = match role {
+            Some(Some(role)) => !role.superuser && definitions.is_member(context.role(), role.oid, true),
+            // A name that is no role was let in by trust, with every right.
+            Some(None) => false,
+            None => true,
+        };
+        if !may {
+            let message = "must be a member of the role whose query is being canceled or member of pg_signal_backend";
+            return Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, message));
+        }
+    }
+    Ok(Value::Bool(context.db.cancel(pid, CancelReason::User)))
 }
 
 fn sleep(context: &mut Context, args: &[Value]) -> Result<Value> {
@@ -179,9 +209,15 @@ fn names(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<Val
             let found = SCHEMAS.iter().find(|(_, number)| *number == wanted);
             Ok(found.map_or_else(|| text(wanted.to_string()), |(schema, _)| text(*schema)))
         }
-        "regrolein" if input == context.user => Ok(Value::Oid(ROLE_OID)),
-        "regrolein" => Err(Error::new(SqlState::UNDEFINED_OBJECT, format!("role \"{input}\" does not exist"))),
-        "regroleout" => Ok(if oid(args, 0) == ROLE_OID { text(&context.user) } else { text(oid(args, 0).to_string()) }),
+        "regrolein" => match context.definitions().role(input) {
+            Some(role) => Ok(Value::Oid(role.oid)),
+            None => Err(Error::new(SqlState::UNDEFINED_OBJECT, format!("role \"{input}\" does not exist"))),
+        },
+        "regroleout" => {
+            let wanted = oid(args, 0);
+            let found = context.definitions().role_by_oid(wanted).map(|role| quote_name(&role.name));
+            Ok(text(found.unwrap_or_else(|| if wanted == 0 { "-".to_string() } else { wanted.to_string() })))
+        }
         "regprocin" => Err(Error::new(SqlState::UNDEFINED_FUNCTION, format!("function \"{input}\" does not exist"))),
         "regprocout" => Ok(text(if oid(args, 0) == 0 { "-".to_string() } else { oid(args, 0).to_string() })),
         "regtypein" | "to_regtype" => match Type::from_name(&input.to_ascii_lowercase()) {
@@ -198,7 +234,7 @@ fn names(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<Val
     })
 }
 
-fn lookup(context: &mut Context, input: &str) -> Result<u32> {
+pub(crate) fn lookup(context: &mut Context, input: &str) -> Result<u32> {
     if let Ok(number) = input.parse::<u32>() {
         return Ok(number);
     }
@@ -209,11 +245,11 @@ fn lookup(context: &mut Context, input: &str) -> Result<u32> {
 
 fn catalog(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<Value>> {
     Some(Ok(match name {
-        "pg_get_userbyid" => text(if oid(args, 0) == ROLE_OID {
-            context.user.clone()
-        } else {
-            format!("unknown (OID={})", oid(args, 0))
-        }),
+        "pg_get_userbyid" => {
+            let wanted = oid(args, 0);
+            let found = context.definitions().role_by_oid(wanted).map(|role| role.name.clone());
+            text(found.unwrap_or_else(|| format!("unknown (OID={wanted})")))
+        }
         "pg_encoding_to_char" => text(if number(args, 0) == 6 { "UTF8" } else { "" }),
         "pg_table_is_visible" => Value::Bool(is_visible(context, oid(args, 0))),
         "pg_type_is_visible"
@@ -253,13 +289,12 @@ fn catalog(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<V
         }
         "pg_indexes_size" => Value::Int8(0),
         "pg_database_size" => Value::Int8(context.db.pool().stats().high_water as i64 * PAGE_BYTES),
-        "has_table_privilege"
-        | "has_schema_privilege"
-        | "has_database_privilege"
-        | "has_column_privilege"
-        | "has_sequence_privilege"
-        | "has_function_privilege"
-        | "pg_has_role" => Value::Bool(true),
+        "has_table_privilege" | "has_sequence_privilege" | "has_schema_privilege" | "has_any_column_privilege" => {
+            return Some(crate::roles::has_privilege(context, name, args));
+        }
+        "pg_has_role" => return Some(crate::roles::has_role(context, args)),
+        // There are no privileges on databases, columns and functions to be without.
+        "has_database_privilege" | "has_column_privilege" | "has_function_privilege" => Value::Bool(true),
         "pg_stat_get_numscans" => Value::Int8(0),
         "pg_column_size" => {
             let mut bytes = Vec::new();

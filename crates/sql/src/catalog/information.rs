@@ -155,7 +155,8 @@ fn views(context: &mut Context) -> Result<Rows> {
 }
 
 fn schemata(context: &mut Context) -> Result<Rows> {
-    let (catalog, owner) = (context.database_name.clone(), context.user.clone());
+    let catalog = context.database_name.clone();
+    let owner = context.definitions().role_by_oid(super::ROLE_OID).map_or_else(String::new, |role| role.name.clone());
     let schemas = ["pg_catalog", "public", "information_schema", "homenode"];
     Ok(schemas.iter().map(|name| vec![text(&catalog), text(*name), text(&owner)]).collect())
 }

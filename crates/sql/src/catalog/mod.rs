@@ -10,7 +10,7 @@ mod placement;
 mod private_memory;
 mod relations;
 
-pub(crate) use functions::call;
+pub(crate) use functions::{call, lookup as relation_named};
 
 use crate::context::Context;
 use crate::virtual_table::{Rows, VirtualTable};
@@ -27,8 +27,10 @@ pub(crate) static TABLES: [&[VirtualTable]; 7] = [
     private_memory::TABLES,
 ];
 
-/// OID of the only role, PostgreSQL's bootstrap superuser.
+/// OID of the bootstrap superuser, who owns what is the system's.
 pub(crate) const ROLE_OID: u32 = 10;
+/// The table with the passwords' verifiers.
+pub(crate) const PG_AUTHID: u32 = 1260;
 /// pg_catalog's.
 pub(crate) const PG_CATALOG_OID: u32 = 11;
 /// public's.

@@ -548,6 +548,11 @@ fn pg_shmem_allocations(context: &mut Context) -> Result<Rows> {
 /// The functions of placement.
 pub(super) fn call(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<Value>> {
     let integer = |place: usize| args.get(place).and_then(Value::as_i64);
+    if matches!(name, "pin" | "unpin" | "set_pool_policy" | "resize_pool")
+        && let Err(error) = context.check_superuser("change the server's placement")
+    {
+        return Some(Err(error));
+    }
     Some(match name {
         "pg_numa_available" => {
             let topology = context.db.topology();

@@ -3,11 +3,11 @@
 use super::{BTREE_AM_OID, HEAP_AM_OID, ROLE_OID, flag, oid, schema_oid, text};
 use crate::context::Context;
 use crate::virtual_table::{self, Rows, VirtualTable};
-use homenode_engine::{Definitions, ForeignKey, Identity, ReferentialAction, Table, ViewDefinition};
+use homenode_engine::{Definitions, ForeignKey, Identity, Privileges, ReferentialAction, Table, ViewDefinition};
 use homenode_types::Type::{
     self, Bool, Char, Float4, Int2, Int2Vector, Int4, Int8, Name, Oid, OidVector, PgNodeTree, Text, TextArray, Xid,
 };
-use homenode_types::{ColumnType, Result, Value};
+use homenode_types::{ColumnType, Result, Value, ValueRef};
 use std::sync::Arc;
 
 macro_rules! table {
@@ -236,6 +236,9 @@ struct Class<'a> {
     checks: usize,
     /// PostgreSQL keeps foreign keys by triggers; psql asks for them only where there are any.
     has_triggers: bool,
+    owner: u32,
+    /// Access control list.
+    access: Value,
 }
 
 impl Class<'_> {
@@ -246,7 +249,8 @@ impl Class<'_> {
             _ => 0,
         };
         let replica_identity = if self.kind == "r" { "d" } else { "n" };
-        let mut row = vec![oid(self.oid), text(self.name), oid(schema_oid(self.schema)), oid(0), oid(0), oid(ROLE_OID)];
+        let mut row =
+            vec![oid(self.oid), text(self.name), oid(schema_oid(self.schema)), oid(0), oid(0), oid(self.owner)];
         row.extend([oid(method), oid(self.oid), oid(0), Value::Int4(self.pages as i32)]);
         // PostgreSQL writes -1 for a table that was never analysed; nothing here ever is.
         row.extend([Value::Float4(-1.0), Value::Int4(0), oid(0), flag(self.has_index), flag(false)]);
@@ -267,7 +271,7 @@ impl Class<'_> {
             flag(false),
             oid(0),
         ]);
-        row.extend([oid(0), oid(0), Value::Null, Value::Null, Value::Null]);
+        row.extend([oid(0), oid(0), self.access.clone(), Value::Null, Value::Null]);
         row
     }
 }
@@ -275,6 +279,13 @@ impl Class<'_> {
 fn pg_class(context: &mut Context) -> Result<Rows> {
     let definitions = context.definitions();
     let mut rows = Vec::new();
+    let access = |relation, all| match crate::roles::access_list(&definitions, relation, all) {
+        Some(list) => {
+            let list: Vec<ValueRef<'_>> = list.iter().map(|entry| ValueRef::Text(entry)).collect();
+            text(homenode_types::array::format(&list, Type::TextArray))
+        }
+        None => Value::Null,
+    };
     for table in definitions.tables() {
         let has_index = table.primary_key.is_some() || !table.indexes.is_empty();
         let (schema, pages) = (table.schema.as_str(), table.pages_estimate());
@@ -288,6 +299,8 @@ fn pg_class(context: &mut Context) -> Result<Rows> {
             has_index: kind == "r" && has_index,
             checks: if kind == "r" { table.checks.len() } else { 0 },
             has_triggers: kind == "r" && !(table.foreign_keys.is_empty() && table.referrers.is_empty()),
+            owner: definitions.owner(table.oid),
+            access: if kind == "r" { access(table.oid, Privileges::ALL_OF_TABLE) } else { Value::Null },
         };
         rows.push(class(table.oid, table.name.as_str(), "r", table.columns.len(), pages).row());
         if let Some(key) = &table.primary_key {
@@ -299,34 +312,38 @@ fn pg_class(context: &mut Context) -> Result<Rows> {
     }
     for sequence in definitions.sequences() {
         let (oid, name, schema) = (sequence.oid, sequence.name.as_str(), sequence.schema.as_str());
-        rows.push(
-            Class {
-                oid,
-                name,
-                schema,
-                kind: "S",
-                pages: 1,
-                columns: 3,
-                has_index: false,
-                checks: 0,
-                has_triggers: false,
-            }
-            .row(),
-        );
+        let (owner, access) = (definitions.owner(oid), access(oid, Privileges::ALL_OF_SEQUENCE));
+        let (has_index, checks, has_triggers) = (false, 0, false);
+        let class = Class {
+            oid,
+            name,
+            schema,
+            kind: "S",
+            pages: 1,
+            columns: 3,
+            has_index,
+            checks,
+            has_triggers,
+            owner,
+            access,
+        };
+        rows.push(class.row());
     }
     for view in definitions.views() {
         let (oid, name, schema, columns) = (view.oid, view.name.as_str(), view.schema.as_str(), view.columns.len());
+        let (owner, access) = (definitions.owner(oid), access(oid, Privileges::ALL_OF_TABLE));
+        let (kind, has_index, checks, has_triggers) = ("v", false, 0, false);
         let class =
-            Class { oid, name, schema, kind: "v", pages: 0, columns, has_index: false, checks: 0, has_triggers: false };
+            Class { oid, name, schema, kind, pages: 0, columns, has_index, checks, has_triggers, owner, access };
         rows.push(class.row());
     }
     for table in virtual_table::all() {
         let kind = if table.schema == "pg_catalog" && table.oid < 12_000 { "r" } else { "v" };
         let (oid, name, schema, columns) = (table.oid, table.name, table.schema, table.columns.len());
-        rows.push(
-            Class { oid, name, schema, kind, pages: 0, columns, has_index: false, checks: 0, has_triggers: false }
-                .row(),
-        );
+        let (has_index, checks, has_triggers, owner, access) = (false, 0, false, ROLE_OID, Value::Null);
+        let class =
+            Class { oid, name, schema, kind, pages: 0, columns, has_index, checks, has_triggers, owner, access };
+        rows.push(class.row());
     }
     Ok(rows)
 }
@@ -597,11 +614,13 @@ fn pg_sequence(context: &mut Context) -> Result<Rows> {
 
 fn pg_sequences(context: &mut Context) -> Result<Rows> {
     let mut rows = Vec::new();
-    for sequence in context.definitions().sequences() {
+    let definitions = context.definitions();
+    for sequence in definitions.sequences() {
+        let owner = owner_name(&definitions, sequence.oid);
         let state = context.session.sequence_state(sequence.oid)?;
         let last = if state.called { Value::Int8(state.last) } else { Value::Null };
         let number = |number: i64| Value::Int8(number);
-        let mut row = vec![text(&sequence.schema), text(&sequence.name), text(&context.user), oid(sequence.ty.oid())];
+        let mut row = vec![text(&sequence.schema), text(&sequence.name), text(owner), oid(sequence.ty.oid())];
         row.extend([number(sequence.start), number(sequence.min), number(sequence.max), number(sequence.increment)]);
         row.extend([flag(sequence.cycle), number(1), last]);
         rows.push(row);
@@ -609,12 +628,18 @@ fn pg_sequences(context: &mut Context) -> Result<Rows> {
     Ok(rows)
 }
 
+fn owner_name(definitions: &homenode_engine::Definitions, relation: u32) -> String {
+    let owner = definitions.role_by_oid(definitions.owner(relation));
+    owner.map_or_else(String::new, |role| role.name.clone())
+}
+
 fn pg_tables(context: &mut Context) -> Result<Rows> {
-    let owner = context.user.clone();
     let mut rows = Vec::new();
-    for table in context.definitions().tables() {
+    let definitions = context.definitions();
+    for table in definitions.tables() {
+        let owner = owner_name(&definitions, table.oid);
         let has_index = table.primary_key.is_some() || !table.indexes.is_empty();
-        let mut row = vec![text(&table.schema), text(&table.name), text(&owner), Value::Null, flag(has_index)];
+        let mut row = vec![text(&table.schema), text(&table.name), text(owner), Value::Null, flag(has_index)];
         row.extend([flag(false), flag(false), flag(false)]);
         rows.push(row);
     }

@@ -1,9 +1,10 @@
 //! What goes when something is dropped or emptied? DROP, TRUNCATE, and what stands in their way.
 
+use crate::bind::Need;
 use crate::context::Context;
 use crate::run::Tag;
 use crate::utility::{Name, ObjectKind};
-use homenode_engine::{ForeignKey, PUBLIC, Table, ViewDefinition};
+use homenode_engine::{ForeignKey, PUBLIC, Privileges, Table, ViewDefinition};
 use homenode_types::{Error, Result, SqlState};
 use std::sync::Arc;
 
@@ -156,7 +157,10 @@ pub(crate) fn drop_objects(
                     .map(|sequence| (sequence.oid, sequence.owner));
                 match found {
                     Some((_, Some(_))) => return Err(in_use(&name.name)),
-                    Some((oid, None)) => context.session.drop_sequence(oid).map(|()| true)?,
+                    Some((oid, None)) => {
+                        context.check_owner(oid)?;
+                        context.session.drop_sequence(oid).map(|()| true)?
+                    }
                     None => false,
                 }
             }
@@ -174,7 +178,10 @@ fn drop_tables(context: &mut Context, names: &[Name], if_exists: bool, cascade: 
     for name in names {
         match context.session.table(Some(name.schema.as_deref().unwrap_or(PUBLIC)), &name.name) {
             Some(table) if tables.iter().any(|known| known.oid == table.oid) => {}
-            Some(table) => tables.push(locked(context, &table)?),
+            Some(table) => {
+                context.check_table_owner(&table)?;
+                tables.push(locked(context, &table)?);
+            }
             None => missing(context, ObjectKind::Table, name, if_exists)?,
         }
     }
@@ -205,7 +212,10 @@ fn drop_views(context: &mut Context, names: &[Name], if_exists: bool, cascade: b
         let found = context.session.definitions().view(schema, &name.name).cloned();
         match found {
             Some(view) if views.iter().any(|known| known.oid == view.oid) => {}
-            Some(view) => views.push(view),
+            Some(view) => {
+                context.check_owner(view.oid)?;
+                views.push(view);
+            }
             None => missing(context, ObjectKind::View, name, if_exists)?,
         }
     }
@@ -229,6 +239,7 @@ pub(crate) fn truncate(
     let mut next = 0;
     while let Some(table) = tables.get(next).cloned() {
         next += 1;
+        context.check_access(&[Need::own(table.oid, Privileges::TRUNCATE)])?;
         let table = locked(context, &table)?;
         for (child, _) in references(context, &table, None) {
             if tables.iter().any(|known| known.oid == child.oid) {
@@ -266,6 +277,7 @@ fn drop_index(context: &mut Context, schema: &str, name: &str, cascade: bool) ->
             if index.constraint {
                 return Err(needed_by_constraint(name, &table.name));
             }
+            context.check_table_owner(&table)?;
             free_key(context, &table, index.oid, &format!("index {name}"), name, cascade)?;
             context.session.drop_index(index.oid)?;
             return Ok(true);

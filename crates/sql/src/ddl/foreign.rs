@@ -1,9 +1,9 @@
 //! How are foreign keys defined? FOREIGN KEY and REFERENCES, to the engine's definitions.
 
 use super::table_of;
-use crate::bind::folded;
+use crate::bind::{Need, folded};
 use crate::context::Context;
-use homenode_engine::{ForeignKey, ReferentialAction, Table};
+use homenode_engine::{ForeignKey, Privileges, ReferentialAction, Table};
 use homenode_types::{CastContext, Error, Result, SqlState, can_coerce};
 use sqlparser::ast;
 use std::sync::Arc;
@@ -95,6 +95,7 @@ pub(super) fn add(context: &mut Context, table: &Arc<Table>, wanted: &Wanted<'_>
     let table = context.session.definitions().table_by_oid(table.oid).cloned();
     let table = &table.ok_or_else(|| Error::internal("the altered table is gone"))?;
     let parent = table_of(context, wanted.parent)?;
+    context.check_access(&[Need::own(parent.oid, Privileges::REFERENCES)])?;
     let mut columns = Vec::with_capacity(wanted.columns.len());
     for name in &wanted.columns {
         columns.push(place(table, name)?);

@@ -110,6 +110,7 @@ fn create_table(context: &mut Context, create: &ast::CreateTable) -> Result<Tag>
         context.notice("NOTICE", SqlState::DUPLICATE_TABLE, message);
         return Ok(Tag::Plain("CREATE TABLE"));
     }
+    context.check_create()?;
     if let Some(query) = prepared_query(create) {
         return create_table_as(context, schema, name, query);
     }
@@ -147,7 +148,9 @@ fn prepared_query(create: &ast::CreateTable) -> Option<&ast::Query> {
 fn create_table_as(context: &mut Context, schema: String, name: String, query: &ast::Query) -> Result<Tag> {
     let definitions = context.definitions();
     let mut params = Params::new(Vec::new());
-    let (plan, _) = Binder::new(&definitions).query(query, None, &mut params, false)?;
+    let binder = Binder::new(&definitions);
+    let (plan, _) = binder.query(query, None, &mut params, false)?;
+    context.check_access(&binder.needs.take())?;
     let columns = plan
         .fields
         .iter()
@@ -395,6 +398,7 @@ fn create_index(context: &mut Context, create: &ast::CreateIndex) -> Result<Tag>
         return Err(Error::unsupported(what));
     }
     let table = table_of(context, &create.table_name)?;
+    context.check_table_owner(&table)?;
     let name = create.name.as_ref().map(|name| split_name(name).map(|(_, ident)| folded(ident))).transpose()?;
     if let Some(name) = &name
         && create.if_not_exists
@@ -430,6 +434,7 @@ fn alter_table(
         }
         other => other?,
     };
+    context.check_table_owner(&table)?;
     for operation in operations {
         alter_once(context, &table, operation)?;
         // Each operation sees the definition as the one before left it.

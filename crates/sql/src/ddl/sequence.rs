@@ -22,6 +22,7 @@ pub(crate) fn create_sequence(
         context.notice("NOTICE", SqlState::DUPLICATE_TABLE, message);
         return Ok(Tag::Plain("CREATE SEQUENCE"));
     }
+    context.check_create()?;
     let ty = match options.ty.as_deref() {
         None | Some("bigint" | "int8") => Type::Int8,
         Some("integer" | "int" | "int4") => Type::Int4,
@@ -75,6 +76,7 @@ pub(crate) fn alter_sequence(
     let Some(restart) = options.restart.filter(|_| *options == only_restart) else {
         return Err(Error::unsupported("ALTER SEQUENCE other than RESTART"));
     };
+    context.check_owner(sequence.oid)?;
     context.session.setval(sequence.oid, restart.unwrap_or(sequence.start), false)?;
     Ok(Tag::Plain("ALTER SEQUENCE"))
 }

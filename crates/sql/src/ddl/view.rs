@@ -50,6 +50,10 @@ pub(super) fn create(context: &mut Context, tree: &ast::Statement) -> Result<Tag
         }
         return Err(Error::new(SqlState::DUPLICATE_TABLE, format!("relation \"{name}\" already exists")));
     }
+    context.check_create()?;
+    if let Some(view) = &existing {
+        context.check_owner(view.oid)?;
+    }
     let binder = Binder::new(&definitions);
     let mut params = Params::new(Vec::new());
     let (plan, _) = binder.query(query, None, &mut params, false)?;

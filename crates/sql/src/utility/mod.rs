@@ -2,8 +2,10 @@
 
 mod read;
 mod reader;
+mod roles;
 
 pub use read::read;
+pub use roles::{GrantObjects, GrantPrivileges, GrantRoles, RoleOptions};
 
 /// A possibly qualified name, with its place in the text for error messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -150,6 +152,31 @@ pub enum Utility {
     Analyze {
         tables: Vec<Name>,
     },
+    CreateRole {
+        name: String,
+        options: RoleOptions,
+    },
+    AlterRole {
+        name: String,
+        options: RoleOptions,
+    },
+    RenameRole {
+        name: String,
+        to: String,
+    },
+    DropRoles {
+        names: Vec<String>,
+        if_exists: bool,
+    },
+    Grant(GrantPrivileges),
+    GrantRoles(GrantRoles),
+    Owner {
+        name: Name,
+        if_exists: bool,
+        to: String,
+    },
+    /// `None`: the session's own.
+    SetRole(Option<String>),
     Checkpoint,
     Lock {
         tables: Vec<Name>,

@@ -1,6 +1,7 @@
 //! How are utility statements written? One small reader for each kind, in PostgreSQL's grammar.
 
 use super::reader::Reader;
+use super::roles;
 use super::{CopyOptions, CopySubject, Direction, Level, Modes, Name, ObjectKind, SequenceOptions, Utility};
 use crate::lexer::{self, Kind, Token};
 use homenode_types::{Error, Result, SqlState};
@@ -43,6 +44,8 @@ pub fn read(source: &str, tokens: &[Token]) -> Result<Option<Utility>> {
         "reset" => {
             if r.eat("all") {
                 Utility::Reset(None)
+            } else if r.eat("role") {
+                Utility::SetRole(None)
             } else {
                 Utility::Reset(Some(setting_name(r)?))
             }
@@ -81,25 +84,46 @@ pub fn read(source: &str, tokens: &[Token]) -> Result<Option<Utility>> {
         "fetch" => fetch(r, false)?,
         "move" => fetch(r, true)?,
         "close" => Utility::Close(if r.eat("all") { None } else { Some(r.identifier()?) }),
-        "drop" => match drop_statement(r)? {
+        "drop" => match roles::drop(r)?.map_or_else(|| drop_statement(r), |utility| Ok(Some(utility)))? {
             Some(utility) => utility,
             None => return Err(Error::unsupported(naming(r, "DROP"))),
         },
         "create" if sequence_ahead(r) => create_sequence(r)?,
-        "alter" if r.eat("sequence") => {
+        "alter" if !owner_ahead(r) && r.eat("sequence") => {
             let if_exists = r.eat_all("if exists");
             Utility::AlterSequence { name: r.name()?, if_exists, options: sequence_options(r)? }
         }
         "alter" if r.eat("system") => alter_system(r)?,
-        "create" | "alter" => return refuse_objects(r, &verb),
-        "listen" | "notify" | "unlisten" | "grant" | "revoke" | "comment" | "do" | "call" | "cluster" | "reindex"
-        | "refresh" | "load" | "import" | "security" | "reassign" | "merge" => {
+        "create" | "alter" => match role_statement(r, &verb)? {
+            Some(utility) => utility,
+            None => return refuse_objects(r, &verb),
+        },
+        "grant" => roles::grant(r, true)?,
+        "revoke" => roles::grant(r, false)?,
+        "listen" | "notify" | "unlisten" | "comment" | "do" | "call" | "cluster" | "reindex" | "refresh" | "load"
+        | "import" | "security" | "reassign" | "merge" => {
             return Err(Error::unsupported(verb.to_ascii_uppercase()));
         }
         _ => return Ok(None),
     };
     r.end()?;
     Ok(Some(utility))
+}
+
+/// Whether the statement ends in `OWNER TO name`.
+fn owner_ahead(r: &Reader<'_>) -> bool {
+    let words = r.tokens.len().checked_sub(3).map(|from| &r.tokens[from..]);
+    matches!(words, Some([owner, to, _]) if owner.is_word(r.source, "owner") && to.is_word(r.source, "to"))
+}
+
+fn role_statement(r: &mut Reader<'_>, verb: &str) -> Result<Option<Utility>> {
+    if verb == "create" {
+        return roles::create(r);
+    }
+    match roles::alter(r)? {
+        None if owner_ahead(r) => roles::alter_owner(r),
+        found => Ok(found),
+    }
 }
 
 fn naming(r: &Reader<'_>, verb: &str) -> String {
@@ -134,14 +158,11 @@ fn refuse_objects(r: &mut Reader<'_>, verb: &str) -> Result<Option<Utility>> {
     if r.word_is("temp") || r.word_is("temporary") {
         return Err(Error::unsupported("temporary tables"));
     }
-    const KNOWN: [&str; 29] = [
+    const KNOWN: [&str; 26] = [
         "view",
         "materialized",
         "schema",
         "database",
-        "role",
-        "user",
-        "group",
         "function",
         "procedure",
         "trigger",
@@ -265,6 +286,17 @@ fn set(r: &mut Reader<'_>) -> Result<Utility> {
     }
     if r.word_is("constraints") {
         return Err(Error::unsupported("SET CONSTRAINTS"));
+    }
+    if r.eat("role") {
+        if local {
+            return Err(Error::unsupported("SET LOCAL ROLE"));
+        }
+        let _ = r.eat_symbol("=") || r.eat("to");
+        let name = if r.eat("none") { None } else { Some(r.string().or_else(|_| r.identifier())?) };
+        return Ok(Utility::SetRole(name));
+    }
+    if r.word_is("authorization") {
+        return Err(Error::unsupported("SET SESSION AUTHORIZATION"));
     }
     if r.eat("names") {
         let value = if r.eat("default") { None } else { Some(r.string()?) };
