@@ -40,6 +40,73 @@ fn described(server: &Server, relation: &str) -> Vec<String> {
     done.stdout.lines().skip(2).map(str::to_owned).collect()
 }
 
+/// All commands of psql 15 that describe something, but those about operators, casts, and functions' and languages' details.
+#[test]
+fn every_list_is_answered() {
+    let server = server();
+    server.psql(&["-q", "-c", "create view seen as select id, name from branch"], "").ok();
+    for command in [
+        "d",
+        "d+",
+        "d account",
+        "d+ account",
+        "d seen",
+        "d+ seen",
+        "da",
+        "dA",
+        "dA+",
+        "dAc",
+        "db",
+        "dc",
+        "dconfig",
+        "dD",
+        "ddp",
+        "des",
+        "det",
+        "deu",
+        "dew",
+        "df",
+        "dF",
+        "dFd",
+        "dFp",
+        "dFt",
+        "dg",
+        "dg+",
+        "di",
+        "di+",
+        "dl",
+        "dn",
+        "dn+",
+        "dO",
+        "dp",
+        "dP",
+        "drds",
+        "dRp",
+        "dRs",
+        "ds",
+        "ds+",
+        "dS",
+        "dt",
+        "dt+",
+        "dT",
+        "dT+",
+        "du",
+        "du+",
+        "dv",
+        "dv+",
+        "dx",
+        "dX",
+        "dy",
+        "l",
+        "l+",
+        "z",
+        "sv seen",
+    ] {
+        let done = server.psql(&["-c", &format!("\\{command}")], "");
+        assert!(!done.stderr.contains("ERROR"), "\\{command}: {}", done.stderr);
+    }
+}
+
 #[test]
 fn lists_of_relations() {
     let server = server();

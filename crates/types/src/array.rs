@@ -28,6 +28,16 @@ pub fn elements(text: &str, ty: Type) -> Result<Vec<Value>> {
         .collect()
 }
 
+/// Two arrays in text form as one.
+pub fn join(left: &str, right: &str) -> String {
+    let inside = |array| str::strip_suffix(str::strip_prefix(array, '{').unwrap_or(array), '}').unwrap_or(array);
+    match (inside(left), inside(right)) {
+        ("", _) => right.to_owned(),
+        (_, "") => left.to_owned(),
+        (left, right) => format!("{{{left},{right}}}"),
+    }
+}
+
 /// Splits `{a,"b c",NULL}`; `None` for bad syntax.
 fn split(text: &str) -> Option<Vec<Option<String>>> {
     let inner = text.trim().strip_prefix('{')?.strip_suffix('}')?;

@@ -257,6 +257,11 @@ fn catalog(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<V
         | "pg_operator_is_visible"
         | "pg_opclass_is_visible"
         | "pg_collation_is_visible"
+        | "pg_conversion_is_visible"
+        | "pg_ts_config_is_visible"
+        | "pg_ts_dict_is_visible"
+        | "pg_ts_parser_is_visible"
+        | "pg_ts_template_is_visible"
         | "pg_statistics_obj_is_visible" => Value::Bool(true),
         // Stored expressions are kept as their text.
         "pg_get_expr" => args[0].clone(),

@@ -1,6 +1,7 @@
 //! What do the system catalogs say? PostgreSQL's catalogs and views as far as clients ask for them, from the engine's
 //! definitions; and Homenode's own views.
 
+mod absent;
 mod activity;
 mod fixed;
 mod functions;
@@ -17,7 +18,7 @@ use crate::virtual_table::{Rows, VirtualTable};
 use homenode_types::{Result, Value};
 
 /// All system tables, by module.
-pub(crate) static TABLES: [&[VirtualTable]; 7] = [
+pub(crate) static TABLES: [&[VirtualTable]; 8] = [
     relations::TABLES,
     fixed::TABLES,
     activity::TABLES,
@@ -25,6 +26,7 @@ pub(crate) static TABLES: [&[VirtualTable]; 7] = [
     homenode::TABLES,
     placement::TABLES,
     private_memory::TABLES,
+    absent::TABLES,
 ];
 
 /// OID of the bootstrap superuser, who owns what is the system's.

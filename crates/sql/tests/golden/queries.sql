@@ -80,3 +80,5 @@ select -id as id from t order by id limit 1
 select upper(d), length(d), substring(d from 2 for 2) from t where id = 1
 select '2024-01-31'::date + 1, date '2024-03-01' - date '2024-02-01', '1 day'::interval * 2
 select now() = current_timestamp, current_date = now()::date
+select array[1, 2] || array[3], '{a,"b c"}'::text[] || '{d,NULL}', array[1] || '{}', null::integer[] || array[1], array['x,y'] || array['"']
+select array(select relname || '!' from (values ('a'), ('b')) as t(relname)) || array['c']

@@ -3,8 +3,8 @@
 use super::super::function::{ANY, Body, Function, Volatility, strict};
 use super::super::pattern;
 use super::{int, text};
-use homenode_types::Type::{self, Bool, Bytea, Int4, Name, Text};
-use homenode_types::{Error, Result, SqlState, Value};
+use homenode_types::Type::{self, Bool, Bytea, Int4, Name, Text, TextArray};
+use homenode_types::{Error, Result, SqlState, Value, array};
 
 const fn plain(
     name: &'static str,
@@ -115,6 +115,15 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("array_to_string", &[ANY, Text], Text, |a| array_to_string(text(&a[0]), text(&a[1]), None)),
     strict("array_to_string", &[ANY, Text, Text], Text, |a| {
         array_to_string(text(&a[0]), text(&a[1]), Some(text(&a[2])))
+    }),
+    plain("array_cat", &[ANY, ANY], None, |a| match (&a[0], &a[1]) {
+        (Value::Null, one) | (one, Value::Null) => Ok(one.clone()),
+        (a, b) => ok(array::join(text(a), text(b))),
+    }),
+    strict("array_remove", &[ANY, Text], Text, |a| {
+        let kept = array::elements(text(&a[0]), TextArray)?.into_iter().filter(|item| *item != a[1]);
+        let kept: Vec<Value> = kept.collect();
+        ok(array::format(&kept.iter().map(Value::as_ref).collect::<Vec<_>>(), TextArray))
     }),
     strict("array_length", &[ANY, Int4], Int4, |a| match (items(text(&a[0]))?.len(), int(&a[1])) {
         (n @ 1.., 1) => count(n),
