@@ -1,6 +1,6 @@
 //! Does `where` stay small and true on processes that are large: ten thousand mappings, a terabyte of address space, gigabytes resident?
-//! The process that is looked at is this test, started again with HOMENODE_TEST_ROLE. `HOMENODE_TEST_GIB=100 cargo test -p homenode-inspect
-//! --test sizes -- --nocapture` has a hundred GiB resident (the same GiB a hundred times) and prints how long it took.
+//! The process that is looked at is this test, started again with HOMENODE_TEST_ROLE. With HOMENODE_TEST_GIB=100 it has a hundred GiB
+//! resident (the same GiB a hundred times); how long `where` took is printed (docs/instruments.md has the command).
 
 mod common;
 
