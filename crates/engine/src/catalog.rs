@@ -7,6 +7,7 @@ use crate::bytes::{Decoder, Encoder};
 use crate::overflow::Overflow;
 use crate::roles::{self, AccessDefinition, RoleDefinition};
 use crate::rowid::RowIds;
+use crate::statistics::{self, TableStatistics};
 use homenode_pool::PageNo;
 use homenode_tree::Tree;
 use homenode_txn::TableLock;
@@ -333,6 +334,8 @@ pub enum Object {
     Role(RoleDefinition),
     /// Owner and grants of a relation.
     Access(AccessDefinition),
+    /// What ANALYZE has found in a table.
+    Statistics(TableStatistics),
 }
 
 impl Object {
@@ -344,6 +347,7 @@ impl Object {
             Object::View(view) => view.oid,
             Object::Role(role) => role.oid,
             Object::Access(access) => access.oid,
+            Object::Statistics(statistics) => statistics.oid,
         }
     }
 
@@ -376,6 +380,10 @@ impl Object {
                 out.u8(17);
                 roles::encode_access(access, &mut out);
             }
+            Object::Statistics(statistics) => {
+                out.u8(18);
+                statistics::encode(statistics, &mut out);
+            }
         }
         out.into_bytes()
     }
@@ -389,6 +397,7 @@ impl Object {
             Some(4) => decode_view(&mut from).map(Object::View),
             Some(16) => roles::decode_role(&mut from).map(Object::Role),
             Some(17) => roles::decode_access(&mut from).map(Object::Access),
+            Some(18) => statistics::decode(&mut from).map(Object::Statistics),
             _ => None,
         };
         object.ok_or_else(|| Error::new(SqlState::DATA_CORRUPTED, "a catalog entry cannot be read"))
@@ -590,6 +599,8 @@ pub struct Definitions {
     pub(crate) roles: HashMap<u32, Arc<RoleDefinition>>,
     /// By relation.
     pub(crate) access: HashMap<u32, Arc<AccessDefinition>>,
+    /// By table.
+    pub(crate) statistics: HashMap<u32, Arc<TableStatistics>>,
 }
 
 impl Default for Definitions {
@@ -602,6 +613,7 @@ impl Default for Definitions {
             names: HashMap::new(),
             roles: HashMap::from([(roles::BOOTSTRAP_ROLE, Arc::new(RoleDefinition::bootstrap()))]),
             access: HashMap::new(),
+            statistics: HashMap::new(),
         }
     }
 }
@@ -715,6 +727,7 @@ impl Definitions {
         }
         self.roles.remove(&oid);
         self.access.retain(|_, access| access.oid != oid);
+        self.statistics.retain(|_, statistics| statistics.oid != oid);
         if let Some(table) = self.tables.remove(&oid) {
             self.names.remove(&(table.schema.clone(), table.name.clone()));
             for (_, name) in relation_names(&table) {

@@ -198,6 +198,9 @@ impl PendingChanges {
                 if let Some(access) = self.definitions.all_access().find(|access| access.oid == oid) {
                     definitions.put_access(access.clone());
                 }
+                if let Some(found) = self.definitions.statistics.values().find(|found| found.oid == oid) {
+                    definitions.put_statistics(found.clone());
+                }
             }
         });
     }
@@ -292,6 +295,7 @@ pub(crate) fn load_catalog(db: &Arc<Inner>) -> Result<()> {
             Object::View(view) => definitions.put_view(Arc::new(view)),
             Object::Role(role) => definitions.put_role(Arc::new(role)),
             Object::Access(access) => definitions.put_access(Arc::new(access)),
+            Object::Statistics(statistics) => definitions.put_statistics(Arc::new(statistics)),
         }
     }
     db.catalog.publish(|published| *published = definitions);
@@ -390,6 +394,7 @@ impl Session {
             Object::View(view) => definitions.put_view(Arc::new(view)),
             Object::Role(role) => definitions.put_role(Arc::new(role)),
             Object::Access(access) => definitions.put_access(Arc::new(access)),
+            Object::Statistics(statistics) => definitions.put_statistics(Arc::new(statistics)),
         });
         Ok(())
     }
@@ -420,6 +425,9 @@ impl Session {
     pub(crate) fn remove_object(&mut self, oid: u32) -> Result<()> {
         if let Some(access) = self.definitions().access(oid).map(|access| access.oid) {
             self.remove_object(access)?;
+        }
+        if let Some(statistics) = self.definitions().statistics.get(&oid).map(|statistics| statistics.oid) {
+            self.remove_object(statistics)?;
         }
         self.write_rows(oid, &[])?;
         self.pending()?.change(oid, |definitions| definitions.remove(oid));

@@ -31,7 +31,20 @@ impl Session {
             true => pieces_by_node(&self.db, &table.tree, parts)?,
             false => pieces_by_size(&table.tree, parts)?,
         };
-        let reader = Reader {
+        let reader = self.reader_at(table, snapshot)?;
+        let entry = Entry::new(&self.db, self.shared.pid);
+        Ok(ParallelScan { pieces: pieces.into(), reader, entry })
+    }
+
+    /// A reader of the table as this statement sees it.
+    pub(crate) fn reader(&mut self, table: &Table) -> Result<Reader> {
+        self.use_table(table)?;
+        let snapshot = self.snapshot();
+        self.reader_at(table, snapshot)
+    }
+
+    fn reader_at(&self, table: &Table, snapshot: u64) -> Result<Reader> {
+        Ok(Reader {
             db: self.db.clone(),
             tree: table.tree.clone(),
             values: table.values.clone(),
@@ -43,9 +56,7 @@ impl Session {
             floors: self.db.txns.floors(),
             has_long_values: table.has_long_values()?,
             memory: Arc::default(),
-        };
-        let entry = Entry::new(&self.db, self.shared.pid);
-        Ok(ParallelScan { pieces: pieces.into(), reader, entry })
+        })
     }
 
     /// What a [`Reader`] has read is durable once the log is flushed to `lsn`; [`Session::end_statement`] waits for it.
@@ -269,6 +280,36 @@ impl Reader {
                 std::mem::swap(&mut from, &mut next);
                 ahead.leaf_done(&tree, &from, stop, Direction::Forward).sql()?;
             }
+        }
+        Ok(())
+    }
+
+    /// Appends the visible rows of the leaf that `from` belongs to, in no particular order.
+    pub(crate) fn leaf_rows(&mut self, from: &[u8], rows: &mut Vec<Vec<u8>>) -> Result<()> {
+        if self.db.txns.slot(self.slot).cancelled() {
+            return Err(Error::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"));
+        }
+        let (tree, all) = (self.tree.clone(), KeyRange::all());
+        let (mut next, mut key, mut unsettled) = (Vec::new(), Vec::new(), Vec::new());
+        let mut reached = Ok(Reached::LeafEnd);
+        tree.visit_leaf(from, &mut next, |leaf| {
+            let mut keep = |row: &[u8]| {
+                rows.push(row.to_vec());
+                Ok(())
+            };
+            reached = self.visit(leaf, &all, &mut key, &mut unsettled, &mut keep);
+        })
+        .sql()?;
+        reached?;
+        for (header, mut row) in unsettled {
+            if !self.resolve(header, &mut row)? {
+                continue;
+            }
+            if is_split(&row) {
+                let whole = overflow::joined(self.values.as_deref(), &self.layout, &row)?;
+                row = whole.ok_or_else(|| Error::internal("a long value that a snapshot needs is gone"))?;
+            }
+            rows.push(row);
         }
         Ok(())
     }

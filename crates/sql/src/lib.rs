@@ -12,6 +12,7 @@
 //! | `catalog` | What do the system tables say? |
 #![warn(missing_docs)]
 
+mod analyze;
 mod bind;
 mod catalog;
 mod checks;

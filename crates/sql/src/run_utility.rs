@@ -99,8 +99,8 @@ impl Connection {
                 context.session.end_statement();
                 plain("TRUNCATE TABLE")
             }
-            Utility::Vacuum { tables, .. } => self.vacuum(tables, "VACUUM"),
-            Utility::Analyze { tables } => self.vacuum(tables, "ANALYZE"),
+            Utility::Vacuum { tables, analyze } => self.vacuum(tables, "VACUUM", *analyze),
+            Utility::Analyze { tables } => self.vacuum(tables, "ANALYZE", true),
             Utility::Checkpoint => {
                 context.check_superuser("do CHECKPOINT")?;
                 context.db.checkpoint()?;
@@ -313,19 +313,38 @@ impl Connection {
         Ok(Run::Complete(Tag::Plain(tag)))
     }
 
-    fn vacuum(&mut self, tables: &[crate::utility::Name], tag: &'static str) -> Result<Run> {
+    fn vacuum(&mut self, names: &[crate::utility::Name], tag: &'static str, analyze: bool) -> Result<Run> {
         if self.transactions.in_block() && tag == "VACUUM" {
             let message = "VACUUM cannot run inside a transaction block";
             return Err(Error::new(SqlState::ACTIVE_SQL_TRANSACTION, message));
         }
-        for name in tables {
-            ddl::table_named(&mut self.context, name).map_err(|mut error| {
-                error.position = None;
-                error
-            })?;
+        let context = &mut self.context;
+        let named = names.iter().map(|name| ddl::table_named(context, name)).collect::<Result<Vec<_>>>();
+        let mut tables = named.map_err(|mut error| {
+            error.position = None;
+            error
+        })?;
+        if !analyze {
+            let message = "there is nothing to vacuum";
+            context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, message);
+            return Ok(Run::Complete(Tag::Plain(tag)));
         }
-        let message = if tag == "VACUUM" { "there is nothing to vacuum" } else { "there are no statistics to gather" };
-        self.context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, message);
+        context.session.start_statement();
+        if names.is_empty() {
+            tables = context.definitions().tables();
+        }
+        for table in tables {
+            if let Err(error) = context.check_table_owner(&table) {
+                if !names.is_empty() {
+                    return Err(error);
+                }
+                let message = format!("permission denied to analyze \"{}\", skipping it", table.name);
+                context.notice("WARNING", SqlState::INSUFFICIENT_PRIVILEGE, &message);
+                continue;
+            }
+            crate::analyze::analyze(context, &table)?;
+        }
+        context.session.end_statement();
         Ok(Run::Complete(Tag::Plain(tag)))
     }
 

@@ -68,6 +68,12 @@ pub static SETTINGS: &[Definition] = &[
         Check::DateStyle,
         "Display format of dates and times; dates are read with the month before the day.",
     ),
+    define(
+        "default_statistics_target",
+        "100",
+        Check::Integer(1, 10_000),
+        "Most common values and parts of histograms that ANALYZE keeps.",
+    ),
     define("default_transaction_deferrable", "off", Check::Bool, "Accepted and without effect."),
     define(
         "default_transaction_isolation",
@@ -76,6 +82,9 @@ pub static SETTINGS: &[Definition] = &[
         "Isolation level of new transactions.",
     ),
     define("default_transaction_read_only", "off", Check::Bool, "Whether new transactions are read-only."),
+    define("enable_hashjoin", "on", Check::Bool, "Whether joins by hash tables are planned where others can do it."),
+    define("enable_indexscan", "on", Check::Bool, "Whether keys and indexes are used where a full scan can do it."),
+    define("enable_nestloop", "on", Check::Bool, "Whether nested loops are planned where others can do it."),
     define("enable_parallel", "on", Check::Bool, "Whether big scans run in parallel."),
     define("escape_string_warning", "on", Check::Bool, "Accepted and without effect."),
     define("extra_float_digits", "1", Check::Integer(-15, 3), "Digits of floating-point output; 1 and more are exact."),

@@ -305,7 +305,7 @@ fn controls(prepared: &Prepared) -> bool {
                 | Utility::RollbackTo(_)
                 | Utility::SetTransaction { .. }
                 | Utility::Checkpoint
-                | Utility::Vacuum { .. }
+                | Utility::Vacuum { analyze: false, .. }
         )
     )
 }

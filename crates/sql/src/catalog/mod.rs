@@ -10,6 +10,7 @@ mod information;
 mod placement;
 mod private_memory;
 mod relations;
+mod statistics;
 
 pub(crate) use functions::{call, lookup as relation_named};
 
@@ -18,8 +19,9 @@ use crate::virtual_table::{Rows, VirtualTable};
 use homenode_types::{Result, Value};
 
 /// All system tables, by module.
-pub(crate) static TABLES: [&[VirtualTable]; 8] = [
+pub(crate) static TABLES: [&[VirtualTable]; 9] = [
     relations::TABLES,
+    statistics::TABLES,
     fixed::TABLES,
     activity::TABLES,
     information::TABLES,

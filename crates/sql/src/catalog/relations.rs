@@ -231,6 +231,8 @@ struct Class<'a> {
     schema: &'a str,
     kind: &'a str,
     pages: u64,
+    /// How many ANALYZE has counted.
+    rows: Option<f64>,
     columns: usize,
     has_index: bool,
     checks: usize,
@@ -252,8 +254,9 @@ impl Class<'_> {
         let mut row =
             vec![oid(self.oid), text(self.name), oid(schema_oid(self.schema)), oid(0), oid(0), oid(self.owner)];
         row.extend([oid(method), oid(self.oid), oid(0), Value::Int4(self.pages as i32)]);
-        // PostgreSQL writes -1 for a table that was never analysed; nothing here ever is.
-        row.extend([Value::Float4(-1.0), Value::Int4(0), oid(0), flag(self.has_index), flag(false)]);
+        // PostgreSQL writes -1 for a table that was never analyzed.
+        let rows = Value::Float4(self.rows.unwrap_or(-1.0) as f32);
+        row.extend([rows, Value::Int4(0), oid(0), flag(self.has_index), flag(false)]);
         row.extend([
             text("p"),
             text(self.kind),
@@ -295,6 +298,7 @@ fn pg_class(context: &mut Context) -> Result<Rows> {
             schema,
             kind,
             pages,
+            rows: definitions.statistics(&table).map(|found| found.rows),
             columns,
             has_index: kind == "r" && has_index,
             checks: if kind == "r" { table.checks.len() } else { 0 },
@@ -320,6 +324,7 @@ fn pg_class(context: &mut Context) -> Result<Rows> {
             schema,
             kind: "S",
             pages: 1,
+            rows: None,
             columns: 3,
             has_index,
             checks,
@@ -333,16 +338,40 @@ fn pg_class(context: &mut Context) -> Result<Rows> {
         let (oid, name, schema, columns) = (view.oid, view.name.as_str(), view.schema.as_str(), view.columns.len());
         let (owner, access) = (definitions.owner(oid), access(oid, Privileges::ALL_OF_TABLE));
         let (kind, has_index, checks, has_triggers) = ("v", false, 0, false);
-        let class =
-            Class { oid, name, schema, kind, pages: 0, columns, has_index, checks, has_triggers, owner, access };
+        let class = Class {
+            oid,
+            name,
+            schema,
+            kind,
+            pages: 0,
+            rows: None,
+            columns,
+            has_index,
+            checks,
+            has_triggers,
+            owner,
+            access,
+        };
         rows.push(class.row());
     }
     for table in virtual_table::all() {
         let kind = if table.schema == "pg_catalog" && table.oid < 12_000 { "r" } else { "v" };
         let (oid, name, schema, columns) = (table.oid, table.name, table.schema, table.columns.len());
         let (has_index, checks, has_triggers, owner, access) = (false, 0, false, ROLE_OID, Value::Null);
-        let class =
-            Class { oid, name, schema, kind, pages: 0, columns, has_index, checks, has_triggers, owner, access };
+        let class = Class {
+            oid,
+            name,
+            schema,
+            kind,
+            pages: 0,
+            rows: None,
+            columns,
+            has_index,
+            checks,
+            has_triggers,
+            owner,
+            access,
+        };
         rows.push(class.row());
     }
     Ok(rows)
