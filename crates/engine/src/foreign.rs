@@ -260,6 +260,7 @@ impl Session {
         let mut definition = child.definition.clone();
         let Some(place) = definition.foreign_keys.iter().position(|key| key.oid == oid) else { return Ok(()) };
         let gone = definition.foreign_keys.remove(place);
+        self.forget_comments(oid)?;
         let still = definition.foreign_keys.iter().any(|key| key.parent == gone.parent);
         self.put_object(Object::Table(definition))?;
         if still {
@@ -290,6 +291,15 @@ impl TableDefinition {
         let primary_key = self.primary_key.iter().map(|key| (key.oid, &key.columns));
         let unique = self.indexes.iter().filter(|index| index.unique).map(|index| (index.oid, &index.columns));
         primary_key.chain(unique).find(|(known, _)| *known == oid).map(|(_, columns)| &columns[..])
+    }
+
+    /// The number of the constraint of that name.
+    pub fn constraint(&self, name: &str) -> Option<u32> {
+        let key = self.primary_key.iter().map(|key| (key.oid, &key.name));
+        let unique = self.indexes.iter().filter(|index| index.constraint).map(|index| (index.oid, &index.name));
+        let checks = self.checks.iter().map(|check| (check.oid, &check.name));
+        let foreign = self.foreign_keys.iter().map(|key| (key.oid, &key.name));
+        key.chain(unique).chain(checks).chain(foreign).find(|(_, known)| *known == name).map(|(oid, _)| oid)
     }
 
     /// Names of all constraints and indexes.

@@ -41,11 +41,12 @@ mod write;
 
 pub use build::Copy;
 pub use catalog::{
-    CheckConstraint, Column, Definitions, FIRST_OID, ForeignKey, Identity, Index, IndexDefinition, Object, Oid, PUBLIC,
-    PrimaryKey, ReferentialAction, SequenceDefinition, Table, TableDefinition, ViewDefinition, row_text,
+    CheckConstraint, Column, Comment, CommentsDefinition, Definitions, FIRST_OID, ForeignKey, Identity, Index,
+    IndexDefinition, Object, Oid, PUBLIC, PUBLIC_OID, PrimaryKey, ReferentialAction, SchemaDefinition,
+    SequenceDefinition, Table, TableDefinition, ViewDefinition, row_text,
 };
 pub use database::{Database, Options};
-pub use ddl::{CheckSpec, ColumnSpec, IndexSpec, SequenceSpec, TableSpec, quote_name};
+pub use ddl::{CheckSpec, ColumnSpec, IndexSpec, SequenceSpec, TableSpec, next_value, next_value_of, quote_name};
 pub use error::STALE_DEFINITION;
 pub use foreign::Refers;
 pub use homenode_memory::size;

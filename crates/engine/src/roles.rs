@@ -290,7 +290,7 @@ impl Session {
         self.begin_change()?;
         let access = self.definitions().access(relation).cloned();
         let mut changed = access.map_or_else(
-            || AccessDefinition { oid: 0, relation, owner: BOOTSTRAP_ROLE, grants: Vec::new() },
+            || AccessDefinition { oid: 0, relation, owner: BOOTSTRAP_ROLE, grants: first_grants(relation) },
             |access| AccessDefinition::clone(&access),
         );
         change(&mut changed)?;
@@ -318,6 +318,13 @@ impl Session {
             Some(_) => Err(Error::new(SqlState::DUPLICATE_OBJECT, format!("role \"{name}\" already exists"))),
         }
     }
+}
+
+/// What is granted on something when it is new: everybody may use the schema of a new folder.
+fn first_grants(relation: u32) -> Vec<Grant> {
+    let (grantor, privileges) = (BOOTSTRAP_ROLE, Privileges::USAGE);
+    let grant = Grant { grantee: PUBLIC_ROLE, grantor, privileges, grantable: Privileges::default() };
+    if relation == crate::catalog::PUBLIC_OID { vec![grant] } else { Vec::new() }
 }
 
 impl crate::catalog::Definitions {
@@ -379,7 +386,8 @@ impl crate::catalog::Definitions {
         if is_superuser || self.is_member(role, self.owner(relation), true) {
             return (all, all);
         }
-        let grants = self.access(relation).into_iter().flat_map(|access| &access.grants);
+        let first = first_grants(relation);
+        let grants = self.access(relation).map_or(&first, |access| &access.grants).iter();
         let mine = grants.filter(|grant| grant.grantee == PUBLIC_ROLE || self.is_member(role, grant.grantee, true));
         mine.fold((Privileges::default(), Privileges::default()), |(may, grantable), grant| {
             (may.with(grant.privileges), grantable.with(grant.grantable))
@@ -390,7 +398,11 @@ impl crate::catalog::Definitions {
     pub fn relation_name(&self, oid: u32) -> Option<(&'static str, String)> {
         let table = self.table_by_oid(oid).map(|table| ("table", table.name.clone()));
         let view = || self.view_by_oid(oid).map(|view| ("view", view.name.clone()));
-        table.or_else(view).or_else(|| self.sequence_by_oid(oid).map(|sequence| ("sequence", sequence.name.clone())))
+        let schema = || self.schema_by_oid(oid).map(|schema| ("schema", schema.name.clone()));
+        table
+            .or_else(view)
+            .or_else(schema)
+            .or_else(|| self.sequence_by_oid(oid).map(|sequence| ("sequence", sequence.name.clone())))
     }
 }
 

@@ -50,6 +50,8 @@ pub struct Session {
     lock_timeout_ns: u64,
     /// Owner of what it creates.
     pub(crate) role: u32,
+    /// See [`Session::set_names`].
+    names_salt: u64,
 }
 
 /// The transaction that runs now.
@@ -122,6 +124,7 @@ impl Session {
             definitions_version,
             lock_timeout_ns: 0,
             role: crate::roles::BOOTSTRAP_ROLE,
+            names_salt: 0,
         })
     }
 
@@ -279,16 +282,17 @@ impl Session {
         self.definitions_version = 0;
     }
 
-    /// Plans that were checked for one role are none for another.
-    fn role_salt(&self) -> u64 {
-        u64::from(self.role - crate::roles::BOOTSTRAP_ROLE) << 30
+    /// What names mean, and to whom, is by now the `number`th of its kinds in this session: plans of one are none for another.
+    pub fn set_names(&mut self, number: u32) {
+        self.names_salt = u64::from(number) << 30;
     }
 
-    /// Changes whenever the definitions that this session goes by may have changed, or its role: plans made before are made again.
+    /// Changes whenever the definitions that this session goes by may have changed, or what [`Session::set_names`] was told: plans
+    /// made before are made again.
     pub fn definitions_version(&self) -> u64 {
         match &self.txn.pending {
-            Some(pending) => pending.version() + self.role_salt(),
-            None => self.db.catalog.version() + self.role_salt(),
+            Some(pending) => pending.version() + self.names_salt,
+            None => self.db.catalog.version() + self.names_salt,
         }
     }
 

@@ -57,6 +57,8 @@ pub(crate) struct Context {
     pub(crate) superuser: (u64, bool),
     /// What the client calls the database.
     pub database_name: String,
+    /// Where names are looked up.
+    pub(crate) names: crate::search_path::Names,
     pub(crate) statement_us: i64,
     pub(crate) transaction_us: i64,
     pub(crate) deadline_ns: Option<u64>,
@@ -95,6 +97,7 @@ impl Context {
             role_before: None,
             superuser: (u64::MAX, false),
             database_name: "homenode".into(),
+            names: Default::default(),
             statement_us: 0,
             transaction_us: 0,
             deadline_ns: None,
@@ -129,6 +132,7 @@ impl Context {
         self.role = role;
         self.session.set_role(role);
         self.superuser = (u64::MAX, false);
+        self.settle_names();
     }
 
     /// The transaction has ended: what SET changed stays, or does not.
@@ -139,6 +143,7 @@ impl Context {
         {
             self.set_role(role);
         }
+        self.settle_names();
     }
 
     /// An environment for expressions.

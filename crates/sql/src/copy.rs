@@ -42,7 +42,7 @@ impl CopyIn {
     /// Begins COPY FROM STDIN.
     pub fn begin(context: &mut Context, table: &Arc<Table>, names: &[String], options: &CopyOptions) -> Result<CopyIn> {
         let columns = columns_of(table, names)?;
-        let defaults = ddl::copy_defaults(context, table, &columns)?;
+        let defaults = ddl::copy_defaults(table, &columns)?;
         let copy = context.session.copy_begin(table)?;
         Ok(CopyIn {
             values: vec![Value::Null; table.columns.len()],
@@ -412,7 +412,7 @@ fn query(context: &mut Context, text: &str) -> Result<Arc<QueryPlan>> {
         return Err(Error::unsupported("COPY of a statement other than a query"));
     };
     let definitions = context.definitions();
-    let binder = Binder::new(&definitions);
+    let binder = Binder::new(&definitions, context.search_path());
     let (plan, _) = binder.query(&tree, None, &mut Params::new(Vec::new()), false)?;
     context.check_access(&binder.needs.take())?;
     Ok(plan)

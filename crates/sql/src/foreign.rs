@@ -3,7 +3,7 @@
 //!
 //! How this is safe without a lock on the row that is referred to is said in the engine's module `foreign`.
 
-use crate::bind::{Binder, default_of};
+use crate::bind::default_of;
 use crate::checks::Checks;
 use crate::context::Context;
 use crate::exec::{RawRow, Registers, encode_equal};
@@ -385,10 +385,8 @@ impl Departure {
     }
 
     fn defaults(&self, context: &mut Context) -> Result<Vec<Value>> {
-        let definitions = context.definitions();
-        let binder = Binder::new(&definitions);
         let default = |&column: &usize| {
-            let default = default_of(&binder, &self.child, column, &mut Params::new(Vec::new()))?;
+            let default = default_of(&self.child, column, &mut Params::new(Vec::new()))?;
             default.eval(&(), &[], &mut context.env())
         };
         self.key.columns.iter().map(default).collect()

@@ -40,6 +40,7 @@ mod range_query;
 mod roles;
 mod run;
 mod run_utility;
+mod search_path;
 pub mod server_settings;
 mod settings;
 mod sort_keys;

@@ -123,7 +123,7 @@ impl Prepared {
         // From here on nothing parks, so what the thread takes is the plan's.
         let before = taken_bytes();
         let mut params = Params::new(declared.to_vec());
-        let binder = Binder::new(&definitions);
+        let binder = Binder::new(&definitions, context.search_path());
         let (compiled, fields) = match &*tree.statement {
             Statement::Query(query) => {
                 let (plan, _) = binder.query(query, None, &mut params, false)?;

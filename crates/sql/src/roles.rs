@@ -3,15 +3,13 @@
 use crate::bind::Need;
 use crate::context::Context;
 use crate::run::Tag;
+use crate::search_path::Found;
 use crate::utility::{GrantObjects, GrantPrivileges, GrantRoles, Name, RoleOptions};
 use homenode_engine::{
-    AccessDefinition, BOOTSTRAP_ROLE, Definitions, Grant, PUBLIC, PUBLIC_ROLE, Privileges, RoleDefinition, Table,
+    AccessDefinition, BOOTSTRAP_ROLE, Definitions, Grant, PUBLIC_ROLE, Privileges, RoleDefinition, Table,
 };
 use homenode_scram::Verifier;
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
-
-/// The oid under which privileges on the schema `public` are kept: PostgreSQL's number of it.
-pub(crate) const PUBLIC_SCHEMA: u32 = crate::catalog::PUBLIC_OID;
 
 /// 42501
 fn denied(message: String) -> Error {
@@ -132,20 +130,20 @@ impl Context {
         denied.unwrap_or_else(|| self.check_access(&[Need::own(table.oid, Privileges::UPDATE)]))
     }
 
-    /// Checks that the role may create something in the schema `public`.
+    /// Checks that the role may create something in a schema.
     ///
     /// # Errors
     /// 42501
-    pub(crate) fn check_create(&mut self) -> Result<()> {
+    pub(crate) fn check_create(&mut self, schema: u32, name: &str) -> Result<()> {
         if self.is_superuser() {
             return Ok(());
         }
         let role = self.role;
-        let (may, _) = self.session.definitions().privileges(role, PUBLIC_SCHEMA, Privileges::ALL_OF_SCHEMA);
+        let (may, _) = self.session.definitions().privileges(role, schema, Privileges::ALL_OF_SCHEMA);
         if may.contains(Privileges::CREATE) {
             Ok(())
         } else {
-            Err(denied(format!("permission denied for schema {PUBLIC}")))
+            Err(denied(format!("permission denied for schema {name}")))
         }
     }
 
@@ -364,6 +362,7 @@ struct Subject {
 
 fn subjects(context: &mut Context, objects: &GrantObjects) -> Result<Vec<Subject>> {
     let definitions = context.definitions();
+    let path = context.search_path();
     let of = |oid: u32| -> Subject {
         let (kind, name) = definitions.relation_name(oid).unwrap_or(("relation", String::new()));
         let all = if kind == "sequence" { Privileges::ALL_OF_SEQUENCE } else { Privileges::ALL_OF_TABLE };
@@ -371,12 +370,11 @@ fn subjects(context: &mut Context, objects: &GrantObjects) -> Result<Vec<Subject
     };
     let named = |names: &[Name], want: Option<&str>| -> Result<Vec<Subject>> {
         let find = |name: &Name| {
-            if crate::virtual_table::find(name.schema.as_deref(), &name.name).is_some() {
-                return Err(Error::unsupported("privileges on system catalogs"));
-            }
-            let schema = name.schema.as_deref().unwrap_or(PUBLIC);
-            let missing = || crate::bind::no_relation(name.schema.as_deref(), &name.name);
-            let found = of(definitions.oid(schema, &name.name).ok_or_else(missing)?.0);
+            let found = match path.find(&definitions, name.schema.as_deref(), &name.name)? {
+                Some(Found::Virtual(_)) => return Err(Error::unsupported("privileges on system catalogs")),
+                Some(Found::Stored(oid)) => of(oid),
+                None => return Err(crate::bind::no_relation(name.schema.as_deref(), &name.name)),
+            };
             match want {
                 Some(kind) if found.kind != kind => {
                     Err(Error::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{}\" is not a {kind}", name.name)))
@@ -389,25 +387,29 @@ fn subjects(context: &mut Context, objects: &GrantObjects) -> Result<Vec<Subject
         };
         names.iter().map(find).collect()
     };
-    let known = |schema: &String| match schema == PUBLIC {
-        true => Ok(()),
-        false => Err(Error::new(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{schema}\" does not exist"))),
+    let known = |name: &String| match definitions.schema(name) {
+        Some(schema) => Ok(schema.oid),
+        None => Err(crate::search_path::no_schema(name)),
     };
     match objects {
         GrantObjects::Tables(names) => named(names, None),
         GrantObjects::Sequences(names) => named(names, Some("sequence")),
         GrantObjects::AllIn { sequences, schemas } => {
-            schemas.iter().try_for_each(known)?;
+            schemas.iter().try_for_each(|schema| known(schema).map(|_| ()))?;
+            let inside = |schema: &String| schemas.contains(schema);
             Ok(if *sequences {
-                definitions.sequences().iter().map(|sequence| of(sequence.oid)).collect()
+                let inside = definitions.sequences().into_iter().filter(|one| inside(&one.schema));
+                inside.map(|sequence| of(sequence.oid)).collect()
             } else {
-                definitions.tables().iter().map(|table| of(table.oid)).collect()
+                let tables = definitions.tables().into_iter().filter(|one| inside(&one.schema)).map(|one| one.oid);
+                let views = definitions.views().into_iter().filter(|one| inside(&one.schema)).map(|one| one.oid);
+                tables.chain(views).map(of).collect()
             })
         }
         GrantObjects::Schemas(schemas) => {
-            schemas.iter().try_for_each(known)?;
             let all = Privileges::ALL_OF_SCHEMA;
-            Ok(vec![Subject { oid: PUBLIC_SCHEMA, name: PUBLIC.to_owned(), kind: "schema", all }])
+            let subject = |name: &String| Ok(Subject { oid: known(name)?, name: name.clone(), kind: "schema", all });
+            schemas.iter().map(subject).collect()
         }
     }
 }
@@ -425,10 +427,6 @@ pub(crate) fn grant(context: &mut Context, grant: &GrantPrivileges) -> Result<Ta
                 SqlState::INVALID_GRANT_OPERATION,
                 format!("invalid privilege type {name} for {}", subject.kind),
             ));
-        }
-        if subject.kind == "schema" && !grant.grant && wanted.contains(Privileges::USAGE) && grant.privileges.is_some()
-        {
-            return Err(Error::unsupported("REVOKE USAGE ON SCHEMA"));
         }
         grant_on(context, grant, &subject, wanted)?;
     }
@@ -517,20 +515,38 @@ fn apply(access: &mut AccessDefinition, statement: &GrantPrivileges, change: Gra
     }
 }
 
-/// ALTER TABLE and ALTER SEQUENCE ... OWNER TO.
-pub(crate) fn owner(context: &mut Context, name: &Name, if_exists: bool, to: &str) -> Result<Tag> {
+/// ALTER TABLE, SEQUENCE and VIEW ... OWNER TO.
+pub(crate) fn owner(context: &mut Context, kind: &'static str, name: &Name, if_exists: bool, to: &str) -> Result<Tag> {
+    let tag = match kind {
+        "sequence" => "ALTER SEQUENCE",
+        "view" => "ALTER VIEW",
+        _ => "ALTER TABLE",
+    };
     context.session.start_statement();
     let definitions = context.definitions();
-    let schema = name.schema.as_deref().unwrap_or(PUBLIC);
-    let Some(relation) = definitions.oid(schema, &name.name).map(|oid| oid.0) else {
+    let Some(relation) = context.stored(name.schema.as_deref(), &name.name)? else {
         if !if_exists {
             return Err(crate::bind::no_relation(name.schema.as_deref(), &name.name));
         }
         let message = format!("relation \"{}\" does not exist, skipping", name.name);
         context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, &message);
-        return Ok(Tag::Plain("ALTER TABLE"));
+        return Ok(Tag::Plain(tag));
     };
     context.check_owner(relation)?;
+    let owned =
+        definitions.sequences().into_iter().filter(|sequence| sequence.owner.is_some_and(|of| of.0 == relation));
+    let objects: Vec<u32> = owned.map(|sequence| sequence.oid).chain([relation]).collect();
+    give(context, &objects, to)?;
+    context.session.end_statement();
+    Ok(Tag::Plain(tag))
+}
+
+/// The role of that name, which the session may give things to.
+///
+/// # Errors
+/// 42704, 42501.
+pub(crate) fn role_to_own(context: &mut Context, to: &str) -> Result<u32> {
+    let definitions = context.definitions();
     let to = match to {
         "current_user" | "current_role" | "session_user" => context.role(),
         name => role_named(&definitions, name)?,
@@ -539,9 +555,24 @@ pub(crate) fn owner(context: &mut Context, name: &Name, if_exists: bool, to: &st
         let name = definitions.role_by_oid(to).map_or("", |role| role.name.as_str()).to_owned();
         return Err(denied(format!("must be member of role \"{name}\"")));
     }
-    let owned =
-        definitions.sequences().into_iter().filter(|sequence| sequence.owner.is_some_and(|of| of.0 == relation));
-    for object in owned.map(|sequence| sequence.oid).chain([relation]) {
+    Ok(to)
+}
+
+/// The role of that name.
+///
+/// # Errors
+/// 42704
+pub(crate) fn role_oid(context: &mut Context, name: &str) -> Result<u32> {
+    role_named(&context.definitions(), name)
+}
+
+/// Makes a role the owner of objects.
+///
+/// # Errors
+/// Those of [`role_to_own`].
+pub(crate) fn give(context: &mut Context, objects: &[u32], to: &str) -> Result<()> {
+    let to = role_to_own(context, to)?;
+    for &object in objects {
         context.session.alter_access(object, |access| {
             let before = std::mem::replace(&mut access.owner, to);
             // What the old owner has granted, the new one has; what it was itself granted, it has now as the owner.
@@ -550,9 +581,7 @@ pub(crate) fn owner(context: &mut Context, name: &Name, if_exists: bool, to: &st
             Ok(())
         })?;
     }
-    context.session.end_statement();
-    let is_sequence = definitions.sequence_by_oid(relation).is_some();
-    Ok(Tag::Plain(if is_sequence { "ALTER SEQUENCE" } else { "ALTER TABLE" }))
+    Ok(())
 }
 
 /// SET ROLE and RESET ROLE.
@@ -604,10 +633,14 @@ pub(crate) fn has_privilege(context: &mut Context, function: &str, args: &[Value
     let object = match object {
         Value::Oid(oid) => *oid,
         Value::Int4(oid) => *oid as u32,
-        _ if is_schema => PUBLIC_SCHEMA,
+        name if is_schema => {
+            let name = name.as_str().unwrap_or_default();
+            let known = crate::catalog::schema_by_name(&definitions, name);
+            known.ok_or_else(|| crate::search_path::no_schema(name))?
+        }
         name => crate::catalog::relation_named(context, name.as_str().unwrap_or_default())?,
     };
-    // Virtual tables are read by everybody and written by nobody; of schemas, everybody has USAGE.
+    // Virtual tables are read by everybody and written by nobody; of their schemas, everybody has USAGE.
     let is_stored = definitions.relation_name(object).is_some();
     let everybody = if is_schema { Privileges::USAGE } else { Privileges::SELECT };
     let all = match (is_schema, is_stored) {
@@ -615,9 +648,8 @@ pub(crate) fn has_privilege(context: &mut Context, function: &str, args: &[Value
         (false, _) => Privileges::ALL_OF_TABLE.with(Privileges::ALL_OF_SEQUENCE),
     };
     let (mut may, mut grantable) = definitions.privileges(role, object, all);
-    if is_schema || !is_stored {
-        may = if is_schema && object == PUBLIC_SCHEMA { may.with(everybody) } else { everybody };
-        grantable = if is_stored || is_schema { grantable } else { Privileges::default() };
+    if !is_stored {
+        (may, grantable) = (everybody, Privileges::default());
     }
     for wanted in wanted.as_str().unwrap_or_default().split(',') {
         let upper = wanted.trim().to_ascii_uppercase();

@@ -81,12 +81,28 @@ impl Connection {
             Utility::DropRoles { names, if_exists } => roles::drop_roles(context, names, *if_exists).map(Run::Complete),
             Utility::Grant(grant) => roles::grant(context, grant).map(Run::Complete),
             Utility::GrantRoles(grant) => roles::grant_roles(context, grant).map(Run::Complete),
-            Utility::Owner { name, if_exists, to } => roles::owner(context, name, *if_exists, to).map(Run::Complete),
+            Utility::Owner { kind, name, if_exists, to } => {
+                roles::owner(context, kind, name, *if_exists, to).map(Run::Complete)
+            }
+            Utility::CreateSchema { name, if_not_exists, owner } => {
+                ddl::create_schema(context, name, *if_not_exists, owner.as_deref()).map(Run::Complete)
+            }
+            Utility::AlterSchema { name, change } => ddl::alter_schema(context, name, change).map(Run::Complete),
+            Utility::DropSchemas { names, if_exists, cascade } => {
+                ddl::drop_schemas(context, names, *if_exists, *cascade).map(Run::Complete)
+            }
+            Utility::SetSchema { kind, name, if_exists, schema } => {
+                ddl::set_schema(context, kind, name, *if_exists, schema).map(Run::Complete)
+            }
+            Utility::Comment { subject, text } => ddl::comment(context, subject, text.clone()).map(Run::Complete),
             Utility::SetRole(name) => roles::set_role(context, name.as_deref()).map(Run::Complete),
             Utility::Reset(name) => {
                 match name {
                     Some(name) => return self.set(name, None, false).map(|_| Run::Complete(Tag::Plain("RESET"))),
-                    None => context.settings.reset_all(),
+                    None => {
+                        context.settings.reset_all();
+                        context.settle_names();
+                    }
                 }
                 plain("RESET")
             }
@@ -229,7 +245,9 @@ impl Connection {
         if name.eq_ignore_ascii_case("transaction_isolation") || name.eq_ignore_ascii_case("transaction_read_only") {
             return Err(Error::unsupported(format!("SET {name} (use SET TRANSACTION)")));
         }
-        if self.context.settings.set(name, value, local)? {
+        let reported = self.context.settings.set(name, value, local)?;
+        self.context.settle_names();
+        if reported {
             self.transactions.reported.push(name.to_ascii_lowercase());
             // The report goes out with the notices; make sure that there is a look at them.
             self.context.notice("DEBUG5", SqlState::SUCCESSFUL_COMPLETION, "setting changed");
@@ -298,6 +316,7 @@ impl Connection {
                 self.statements.clear();
                 self.forget_plans();
                 self.context.settings.reset_all();
+                self.context.settle_names();
                 "DISCARD ALL"
             }
             "plans" => {

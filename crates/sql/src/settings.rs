@@ -19,6 +19,8 @@ enum Check {
     Only(&'static [&'static str]),
     /// Words of PostgreSQL's DateStyle; only ISO with the month first works here.
     DateStyle,
+    /// A list of schemas.
+    SearchPath,
     /// SET is refused (55P02 in PostgreSQL).
     ReadOnly,
 }
@@ -103,7 +105,7 @@ pub static SETTINGS: &[Definition] = &[
     define("max_identifier_length", "63", Check::ReadOnly, "Longest identifier in bytes."),
     define("max_parallel_workers_per_gather", "2", Check::Integer(0, 1024), "0 turns parallel scans off."),
     define("row_security", "on", Check::Bool, "Accepted and without effect."),
-    define("search_path", "\"$user\", public", Check::Text, "Schemas that names are looked up in."),
+    define("search_path", "\"$user\", public", Check::SearchPath, "Schemas that names are looked up in."),
     define("server_encoding", "UTF8", Check::ReadOnly, "The server's character set."),
     define("server_version", SERVER_VERSION, Check::ReadOnly, "Version of PostgreSQL whose dialect this is."),
     define("server_version_num", "150000", Check::ReadOnly, "The same as a number."),
@@ -350,6 +352,10 @@ fn check(definition: &Definition, value: &str) -> Result<String> {
             "standard_conforming_strings" => "on".into(),
             _ => value.trim().to_string(),
         }),
+        Check::SearchPath if crate::search_path::names(value).is_none() => {
+            Err(invalid(definition, value).with_detail("List syntax is invalid."))
+        }
+        Check::SearchPath => Ok(value.to_string()),
         Check::DateStyle => date_style(definition, &lower),
         Check::Only(_) => Err(Error::unsupported(format!("{} = '{value}'", display_name(definition.name)))),
         Check::ReadOnly => Err(Error::new(

@@ -253,6 +253,7 @@ impl Transactions {
         let named = &self.savepoints[place];
         context.session.rollback_to(&named.savepoint)?;
         context.settings.undo_to(named.settings);
+        context.settle_names();
         self.savepoints.truncate(place + 1);
         self.failed = false;
         Ok(())

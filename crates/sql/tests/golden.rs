@@ -151,6 +151,16 @@ fn grouping() {
 }
 
 #[test]
+fn schemas() {
+    run("schemas");
+}
+
+#[test]
+fn comments() {
+    run("comments");
+}
+
+#[test]
 fn roles() {
     run("roles");
 }

@@ -11,7 +11,7 @@ use crate::foreign::Watch;
 use crate::plan::{Plan, QueryPlan, ScanPlan};
 use crate::planner;
 use crate::wire::Field;
-use homenode_engine::{Identity, Privileges, Table, quote_name};
+use homenode_engine::{Identity, Privileges, Table, next_value};
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast;
 use std::cell::{Cell, RefCell};
@@ -83,17 +83,11 @@ pub(crate) struct DeletePlan {
 }
 
 /// A column's default as an expression; NULL when there is none.
-pub(crate) fn default_of(binder: &Binder<'_>, table: &Table, column: usize, params: &mut Params) -> Result<Expr> {
+pub(crate) fn default_of(table: &Table, column: usize, params: &mut Params) -> Result<Expr> {
     let column = &table.columns[column];
     let text = match (&column.default, column.sequence) {
         (Some(text), _) => text.clone(),
-        (None, Some(oid)) if column.identity.is_some() => match binder.definitions.sequence_by_oid(oid) {
-            Some(sequence) => {
-                let name = format!("{}.{}", quote_name(&sequence.schema), quote_name(&sequence.name));
-                format!("nextval('{}'::regclass)", name.replace('\'', "''"))
-            }
-            None => return Err(Error::internal(format!("the sequence of column \"{}\" is gone", column.name))),
-        },
+        (None, Some(oid)) if column.identity.is_some() => next_value(oid),
         _ => return Ok(Expr::Const(Value::Null)),
     };
     let bound = crate::parse::expression(&text)
@@ -297,7 +291,7 @@ impl Binder<'_> {
                 Some(value) => value,
                 None => {
                     if defaults[column].is_none() {
-                        defaults[column] = Some(default_of(self, table, column, params)?);
+                        defaults[column] = Some(default_of(table, column, params)?);
                     }
                     defaults[column].clone().unwrap_or(Expr::Const(Value::Null))
                 }
@@ -445,7 +439,7 @@ impl Binder<'_> {
                     return Err(Error::new(SqlState::from_code("428C9"), message));
                 }
                 let bound = if is_default(value) {
-                    default_of(self, table, column, params)?
+                    default_of(table, column, params)?
                 } else {
                     match expr::bind_to(value, table.columns[column].ty, true, scope, params) {
                         Ok(bound) => bound.expr,

@@ -19,6 +19,7 @@ pub(crate) use dml::{
 pub(crate) use from::{From, Relation, Source, Tree};
 
 use crate::expr::Params;
+use crate::search_path::{Found, SearchPath};
 use crate::virtual_table::{self, VirtualTable};
 use homenode_engine::{Definitions, Privileges, Table, ViewDefinition};
 use homenode_types::{Error, Result, SqlState};
@@ -53,6 +54,10 @@ pub(crate) fn place(mut error: Error, source: &str, start: usize) -> Error {
 pub(crate) struct Binder<'a> {
     /// The definitions names are looked up in.
     pub definitions: &'a Definitions,
+    /// Where names without a schema are looked up.
+    path: Arc<SearchPath>,
+    /// Inside a view: what it named when it was made. That is what its names stand for, whatever else has their names since.
+    named: RefCell<Option<Vec<u32>>>,
     /// Common table expressions in scope, innermost last.
     ctes: RefCell<Vec<Cte>>,
     /// Numbers for shared queries.
@@ -120,9 +125,11 @@ pub(crate) enum Named {
 }
 
 impl<'a> Binder<'a> {
-    pub fn new(definitions: &'a Definitions) -> Binder<'a> {
+    pub fn new(definitions: &'a Definitions, path: Arc<SearchPath>) -> Binder<'a> {
         Binder {
             definitions,
+            path,
+            named: RefCell::new(None),
             ctes: RefCell::new(Vec::new()),
             shared: Cell::new(0),
             depth: Cell::new(0),
@@ -145,23 +152,26 @@ impl<'a> Binder<'a> {
         result
     }
 
-    /// Looks a relation up: the given schema, or pg_catalog and then public.
+    /// Looks a relation up: in the given schema, or along the search path.
     pub fn relation(&self, name: &ast::ObjectName) -> Result<Named> {
         let (schema, table) = split_name(name)?;
         let schema_name = schema.map(folded);
         let name = folded(table);
-        if let Some(found) = virtual_table::find(schema_name.as_deref(), &name) {
-            return Ok(Named::Virtual(found));
-        }
-        let wanted = schema_name.as_deref().unwrap_or(homenode_engine::PUBLIC);
-        if let Some(found) = self.definitions.table(wanted, &name) {
-            self.tables.borrow_mut().push(found.clone());
-            self.note_name(found.oid);
-            return Ok(Named::Table(found.clone()));
-        }
-        if let Some(found) = self.definitions.view(wanted, &name) {
-            self.note_name(found.oid);
-            return Ok(Named::View(found.clone()));
+        let place = |error| at(error, schema.unwrap_or(table).span);
+        match self.look_up(schema_name.as_deref(), &name).map_err(place)? {
+            Some(Found::Virtual(found)) => return Ok(Named::Virtual(found)),
+            Some(Found::Stored(oid)) => {
+                if let Some(found) = self.definitions.table_by_oid(oid) {
+                    self.tables.borrow_mut().push(found.clone());
+                    self.note_name(oid);
+                    return Ok(Named::Table(found.clone()));
+                }
+                if let Some(found) = self.definitions.view_by_oid(oid) {
+                    self.note_name(oid);
+                    return Ok(Named::View(found.clone()));
+                }
+            }
+            None => {}
         }
         if table.quote_style.is_none() && RESERVED.contains(&name.as_str()) {
             // The library lets reserved words stand for tables.
@@ -169,6 +179,24 @@ impl<'a> Binder<'a> {
             return Err(at(Error::new(SqlState::SYNTAX_ERROR, message), table.span));
         }
         Err(at(no_relation(schema_name.as_deref(), &name), schema.unwrap_or(table).span))
+    }
+
+    fn look_up(&self, schema: Option<&str>, name: &str) -> Result<Option<Found>> {
+        match (&*self.named.borrow(), schema) {
+            (None, _) => self.path.find(self.definitions, schema, name),
+            // Who may use the schema was asked when the view was made.
+            (Some(_), Some(schema)) => SearchPath::default().find(self.definitions, Some(schema), name),
+            (Some(named), None) => {
+                let has_name = |oid: &u32| {
+                    let table = self.definitions.table_by_oid(*oid).map(|table| &table.name);
+                    table
+                        .or_else(|| self.definitions.view_by_oid(*oid).map(|view| &view.name))
+                        .is_some_and(|n| n == name)
+                };
+                let system = || virtual_table::find(None, name).map(Found::Virtual);
+                Ok(named.iter().copied().find(has_name).map(Found::Stored).or_else(system))
+            }
+        }
     }
 
     fn note_name(&self, oid: u32) {

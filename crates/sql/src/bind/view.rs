@@ -17,7 +17,9 @@ impl Binder<'_> {
         self.views.set(self.views.get() + 1);
         // What the view reads it reads with its owner's rights.
         let acting = self.acting.replace(Some(self.definitions.owner(view.oid)));
+        let named = self.named.replace(Some(view.depends.clone()));
         let bound = self.view_query(&view.query);
+        self.named.replace(named);
         self.acting.set(acting);
         self.views.set(self.views.get() - 1);
         self.ctes.replace(outside);

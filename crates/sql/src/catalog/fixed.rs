@@ -1,13 +1,10 @@
 //! What is the same in every database? Schemas, types, access methods, the role, and catalogs that have no rows here.
 
 use super::relations::table;
-use super::{
-    BTREE_AM_OID, DATABASE_OID, HEAP_AM_OID, HOMENODE_OID, INFORMATION_SCHEMA_OID, PG_CATALOG_OID, PUBLIC_OID,
-    ROLE_OID, flag, none, oid, text,
-};
+use super::{BTREE_AM_OID, DATABASE_OID, HEAP_AM_OID, PG_CATALOG_OID, ROLE_OID, flag, none, oid, text};
 use crate::context::Context;
 use crate::virtual_table::{Rows, VirtualTable};
-use homenode_engine::RoleDefinition;
+use homenode_engine::{Privileges, RoleDefinition};
 use homenode_types::Type::{
     self, Bool, Char, Int2, Int2Vector, Int4, Int8, Name, NameArray, Oid, OidVector, PgNodeTree, Regproc, Text,
     TextArray, Timestamptz, Xid,
@@ -350,12 +347,6 @@ pub(super) static TABLES: &[VirtualTable] = &[
         none
     ),
     table!(
-        "pg_description",
-        2609,
-        [("objoid", Oid), ("classoid", Oid), ("objsubid", Int4), ("description", Text)],
-        none
-    ),
-    table!(
         "pg_enum",
         3501,
         [("oid", Oid), ("enumtypid", Oid), ("enumsortorder", Type::Float4), ("enumlabel", Name)],
@@ -422,14 +413,13 @@ pub(super) static TABLES: &[VirtualTable] = &[
     ),
 ];
 
-fn pg_namespace(_: &mut Context) -> Result<Rows> {
-    let schemas = [
-        (PG_CATALOG_OID, "pg_catalog"),
-        (PUBLIC_OID, "public"),
-        (INFORMATION_SCHEMA_OID, "information_schema"),
-        (HOMENODE_OID, "homenode"),
-    ];
-    Ok(schemas.iter().map(|(number, name)| vec![oid(*number), text(*name), oid(ROLE_OID), Value::Null]).collect())
+fn pg_namespace(context: &mut Context) -> Result<Rows> {
+    let definitions = context.definitions();
+    let row = |(number, name): (u32, String)| {
+        let access = super::relations::access_value(&definitions, number, Privileges::ALL_OF_SCHEMA);
+        vec![oid(number), text(name), oid(definitions.owner(number)), access]
+    };
+    Ok(super::schemas(&definitions).into_iter().map(row).collect())
 }
 
 fn pg_am(_: &mut Context) -> Result<Rows> {

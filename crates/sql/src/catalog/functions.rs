@@ -1,10 +1,9 @@
 //! What do functions of the session and the catalog answer?
 
-use super::{DATABASE_OID, placement, relations, text};
+use super::{DATABASE_OID, description, placement, relations, text};
 use crate::context::{Context, EPOCH_US};
 use crate::lexer;
-use crate::virtual_table;
-use homenode_engine::{CancelReason, PUBLIC, Privileges, quote_name};
+use homenode_engine::{CancelReason, Privileges, quote_name};
 use homenode_platform::clock;
 use homenode_types::{Error, Result, SqlState, Type, Value, ValueRef, array};
 
@@ -75,11 +74,12 @@ fn session(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<V
             env!("CARGO_PKG_VERSION")
         )),
         "current_database" | "current_catalog" => text(&context.database_name),
-        "current_schema" => text(PUBLIC),
+        "current_schema" => context.search_path().first().map_or(Value::Null, text),
         "current_schemas" => {
             let implicit = matches!(args.first(), Some(Value::Bool(true)));
-            let all = [ValueRef::Text("pg_catalog"), ValueRef::Text(PUBLIC)];
-            text(array::format(if implicit { &all } else { &all[1..] }, Type::NameArray))
+            let path = context.search_path();
+            let all: Vec<_> = path.schemas(implicit).iter().map(|schema| ValueRef::Text(schema)).collect();
+            text(array::format(&all, Type::NameArray))
         }
         "session_user" => text(&context.user),
         "current_user" | "current_role" | "user" => text(context.role_name()),
@@ -91,7 +91,9 @@ fn session(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<V
         },
         "set_config" => {
             let local = matches!(args.get(2), Some(Value::Bool(true)));
-            match context.settings.set(string(args, 0), Some(string(args, 1)), local) {
+            let set = context.settings.set(string(args, 0), Some(string(args, 1)), local);
+            context.settle_names();
+            match set {
                 Ok(_) => text(string(args, 1)),
                 Err(error) => return Some(Err(error)),
             }
@@ -162,30 +164,21 @@ fn split(input: &str) -> Result<(Option<String>, String)> {
 
 fn is_visible(context: &mut Context, wanted: u32) -> bool {
     match relations::name_of(context, wanted) {
-        Some((schema, name)) => match schema.as_str() {
-            "pg_catalog" => true,
-            PUBLIC => virtual_table::find(None, &name).is_none(),
-            _ => false,
-        },
+        Some((schema, name)) => {
+            let path = context.search_path();
+            path.shows(context.session.definitions(), &schema, &name)
+        }
         None => false,
     }
 }
 
 fn shown_name(context: &mut Context, wanted: u32) -> String {
     match relations::name_of(context, wanted) {
-        Some((_, name)) if is_visible(context, wanted) => quote_name(&name),
-        Some((schema, name)) => format!("{}.{}", quote_name(&schema), quote_name(&name)),
+        Some((schema, name)) => context.shown(&schema, &name),
         None if wanted == 0 => "-".into(),
         None => wanted.to_string(),
     }
 }
-
-const SCHEMAS: [(&str, u32); 4] = [
-    ("pg_catalog", super::PG_CATALOG_OID),
-    (PUBLIC, super::PUBLIC_OID),
-    ("information_schema", super::INFORMATION_SCHEMA_OID),
-    ("homenode", super::HOMENODE_OID),
-];
 
 /// Names of objects to their numbers and back.
 fn names(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<Value>> {
@@ -200,14 +193,16 @@ fn names(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<Val
             }
         }
         "regclassout" => Ok(text(shown_name(context, oid(args, 0)))),
-        "regnamespacein" => match SCHEMAS.iter().find(|(schema, _)| *schema == input) {
-            Some((_, found)) => Ok(Value::Oid(*found)),
-            None => Err(Error::new(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{input}\" does not exist"))),
-        },
+        "regnamespacein" => {
+            let name = crate::search_path::names(input).filter(|names| names.len() == 1).and_then(|mut one| one.pop());
+            let found = name.as_deref().and_then(|name| super::schema_by_name(&context.definitions(), name));
+            let missing = || crate::search_path::no_schema(name.as_deref().unwrap_or(input));
+            found.map(Value::Oid).ok_or_else(missing)
+        }
         "regnamespaceout" => {
             let wanted = oid(args, 0);
-            let found = SCHEMAS.iter().find(|(_, number)| *number == wanted);
-            Ok(found.map_or_else(|| text(wanted.to_string()), |(schema, _)| text(*schema)))
+            let found = super::schemas(&context.definitions()).into_iter().find(|(number, _)| *number == wanted);
+            Ok(found.map_or_else(|| text(wanted.to_string()), |(_, schema)| text(quote_name(&schema))))
         }
         "regrolein" => match context.definitions().role(input) {
             Some(role) => Ok(Value::Oid(role.oid)),
@@ -239,7 +234,7 @@ pub(crate) fn lookup(context: &mut Context, input: &str) -> Result<u32> {
         return Ok(number);
     }
     let (schema, name) = split(input)?;
-    relations::oid_of(context, schema.as_deref(), &name)
+    relations::oid_of(context, schema.as_deref(), &name)?
         .ok_or_else(|| crate::bind::no_relation(schema.as_deref(), &name))
 }
 
@@ -281,10 +276,8 @@ fn catalog(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<V
         | "pg_get_function_identity_arguments"
         | "pg_get_statisticsobjdef_columns"
         | "pg_get_replica_identity_index"
-        | "obj_description"
-        | "shobj_description"
-        | "col_description"
         | "pg_tablespace_location" => Value::Null,
+        "obj_description" | "shobj_description" | "col_description" => description::call(context, name, args),
         "pg_get_serial_sequence" => return Some(serial_sequence(context, args)),
         "pg_relation_is_publishable" => Value::Bool(false),
         "pg_relation_filenode" => args[0].clone(),

@@ -101,7 +101,7 @@ fn columns(context: &mut Context) -> Result<Rows> {
     for table in context.definitions().tables() {
         for (place, column) in table.columns.iter().enumerate() {
             let default = column.default.as_ref().filter(|_| column.identity.is_none());
-            let default = default.map(|default| super::relations::shown_default(default, column.ty.ty));
+            let default = default.map(|default| super::relations::shown_default(context, default, column.ty.ty));
             let generation = match column.identity {
                 Some(Identity::Always) => text("ALWAYS"),
                 Some(Identity::ByDefault) => text("BY DEFAULT"),
@@ -156,7 +156,10 @@ fn views(context: &mut Context) -> Result<Rows> {
 
 fn schemata(context: &mut Context) -> Result<Rows> {
     let catalog = context.database_name.clone();
-    let owner = context.definitions().role_by_oid(super::ROLE_OID).map_or_else(String::new, |role| role.name.clone());
-    let schemas = ["pg_catalog", "public", "information_schema", "homenode"];
-    Ok(schemas.iter().map(|name| vec![text(&catalog), text(*name), text(&owner)]).collect())
+    let definitions = context.definitions();
+    let row = |(oid, name): (u32, String)| {
+        let owner = definitions.role_by_oid(definitions.owner(oid)).map_or_else(String::new, |role| role.name.clone());
+        vec![text(&catalog), text(name), text(owner)]
+    };
+    Ok(super::schemas(&definitions).into_iter().map(row).collect())
 }

@@ -3,6 +3,7 @@
 
 mod absent;
 mod activity;
+mod description;
 mod fixed;
 mod functions;
 mod homenode;
@@ -16,10 +17,11 @@ pub(crate) use functions::{call, lookup as relation_named};
 
 use crate::context::Context;
 use crate::virtual_table::{Rows, VirtualTable};
+use homenode_engine::Definitions;
 use homenode_types::{Result, Value};
 
 /// All system tables, by module.
-pub(crate) static TABLES: [&[VirtualTable]; 9] = [
+pub(crate) static TABLES: [&[VirtualTable]; 10] = [
     relations::TABLES,
     statistics::TABLES,
     fixed::TABLES,
@@ -29,6 +31,7 @@ pub(crate) static TABLES: [&[VirtualTable]; 9] = [
     placement::TABLES,
     private_memory::TABLES,
     absent::TABLES,
+    description::TABLES,
 ];
 
 /// OID of the bootstrap superuser, who owns what is the system's.
@@ -37,8 +40,6 @@ pub(crate) const ROLE_OID: u32 = 10;
 pub(crate) const PG_AUTHID: u32 = 1260;
 /// pg_catalog's.
 pub(crate) const PG_CATALOG_OID: u32 = 11;
-/// public's.
-pub(crate) const PUBLIC_OID: u32 = 2200;
 /// information_schema's.
 pub(crate) const INFORMATION_SCHEMA_OID: u32 = 13_000;
 /// homenode's.
@@ -49,14 +50,25 @@ pub(crate) const DATABASE_OID: u32 = 5;
 pub(crate) const HEAP_AM_OID: u32 = 2;
 pub(crate) const BTREE_AM_OID: u32 = 403;
 
+/// The schemas of system tables.
+const SYSTEM_SCHEMAS: [(&str, u32); 3] =
+    [("pg_catalog", PG_CATALOG_OID), ("information_schema", INFORMATION_SCHEMA_OID), ("homenode", HOMENODE_OID)];
+
+/// All schemas: number and name.
+pub(crate) fn schemas(definitions: &Definitions) -> Vec<(u32, String)> {
+    let system = SYSTEM_SCHEMAS.iter().map(|(name, oid)| (*oid, (*name).to_string()));
+    system.chain(definitions.schemas().into_iter().map(|schema| (schema.oid, schema.name.clone()))).collect()
+}
+
 /// The OID of a schema.
-pub(crate) fn schema_oid(name: &str) -> u32 {
-    match name {
-        "pg_catalog" => PG_CATALOG_OID,
-        "information_schema" => INFORMATION_SCHEMA_OID,
-        "homenode" => HOMENODE_OID,
-        _ => PUBLIC_OID,
-    }
+pub(crate) fn schema_by_name(definitions: &Definitions, name: &str) -> Option<u32> {
+    let system = SYSTEM_SCHEMAS.iter().find(|(known, _)| *known == name).map(|(_, oid)| *oid);
+    system.or_else(|| definitions.schema(name).map(|schema| schema.oid))
+}
+
+/// The OID of a schema that is there.
+pub(crate) fn schema_oid(definitions: &Definitions, name: &str) -> u32 {
+    schema_by_name(definitions, name).unwrap_or(0)
 }
 
 fn text(text: impl Into<String>) -> Value {

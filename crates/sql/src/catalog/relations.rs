@@ -2,6 +2,7 @@
 
 use super::{BTREE_AM_OID, HEAP_AM_OID, ROLE_OID, flag, oid, schema_oid, text};
 use crate::context::Context;
+use crate::search_path::Found;
 use crate::virtual_table::{self, Rows, VirtualTable};
 use homenode_engine::{Definitions, ForeignKey, Identity, Privileges, ReferentialAction, Table, ViewDefinition};
 use homenode_types::Type::{
@@ -228,7 +229,8 @@ pub(super) static TABLES: &[VirtualTable] = &[
 struct Class<'a> {
     oid: u32,
     name: &'a str,
-    schema: &'a str,
+    /// The schema's number.
+    schema: u32,
     kind: &'a str,
     pages: u64,
     /// How many ANALYZE has counted.
@@ -251,8 +253,7 @@ impl Class<'_> {
             _ => 0,
         };
         let replica_identity = if self.kind == "r" { "d" } else { "n" };
-        let mut row =
-            vec![oid(self.oid), text(self.name), oid(schema_oid(self.schema)), oid(0), oid(0), oid(self.owner)];
+        let mut row = vec![oid(self.oid), text(self.name), oid(self.schema), oid(0), oid(0), oid(self.owner)];
         row.extend([oid(method), oid(self.oid), oid(0), Value::Int4(self.pages as i32)]);
         // PostgreSQL writes -1 for a table that was never analyzed.
         let rows = Value::Float4(self.rows.unwrap_or(-1.0) as f32);
@@ -279,19 +280,24 @@ impl Class<'_> {
     }
 }
 
-fn pg_class(context: &mut Context) -> Result<Rows> {
-    let definitions = context.definitions();
-    let mut rows = Vec::new();
-    let access = |relation, all| match crate::roles::access_list(&definitions, relation, all) {
+/// An access control list as the catalogs have it.
+pub(super) fn access_value(definitions: &Definitions, relation: u32, all: Privileges) -> Value {
+    match crate::roles::access_list(definitions, relation, all) {
         Some(list) => {
             let list: Vec<ValueRef<'_>> = list.iter().map(|entry| ValueRef::Text(entry)).collect();
             text(homenode_types::array::format(&list, Type::TextArray))
         }
         None => Value::Null,
-    };
+    }
+}
+
+fn pg_class(context: &mut Context) -> Result<Rows> {
+    let definitions = context.definitions();
+    let mut rows = Vec::new();
+    let access = |relation, all| access_value(&definitions, relation, all);
     for table in definitions.tables() {
         let has_index = table.primary_key.is_some() || !table.indexes.is_empty();
-        let (schema, pages) = (table.schema.as_str(), table.pages_estimate());
+        let (schema, pages) = (schema_oid(&definitions, &table.schema), table.pages_estimate());
         let class = |oid, name, kind, columns, pages| Class {
             oid,
             name,
@@ -315,7 +321,7 @@ fn pg_class(context: &mut Context) -> Result<Rows> {
         }
     }
     for sequence in definitions.sequences() {
-        let (oid, name, schema) = (sequence.oid, sequence.name.as_str(), sequence.schema.as_str());
+        let (oid, name, schema) = (sequence.oid, sequence.name.as_str(), schema_oid(&definitions, &sequence.schema));
         let (owner, access) = (definitions.owner(oid), access(oid, Privileges::ALL_OF_SEQUENCE));
         let (has_index, checks, has_triggers) = (false, 0, false);
         let class = Class {
@@ -335,7 +341,8 @@ fn pg_class(context: &mut Context) -> Result<Rows> {
         rows.push(class.row());
     }
     for view in definitions.views() {
-        let (oid, name, schema, columns) = (view.oid, view.name.as_str(), view.schema.as_str(), view.columns.len());
+        let (oid, name, columns) = (view.oid, view.name.as_str(), view.columns.len());
+        let schema = schema_oid(&definitions, &view.schema);
         let (owner, access) = (definitions.owner(oid), access(oid, Privileges::ALL_OF_TABLE));
         let (kind, has_index, checks, has_triggers) = ("v", false, 0, false);
         let class = Class {
@@ -356,7 +363,8 @@ fn pg_class(context: &mut Context) -> Result<Rows> {
     }
     for table in virtual_table::all() {
         let kind = if table.schema == "pg_catalog" && table.oid < 12_000 { "r" } else { "v" };
-        let (oid, name, schema, columns) = (table.oid, table.name, table.schema, table.columns.len());
+        let (oid, name, columns) = (table.oid, table.name, table.columns.len());
+        let schema = schema_oid(&definitions, table.schema);
         let (has_index, checks, has_triggers, owner, access) = (false, 0, false, ROLE_OID, Value::Null);
         let class = Class {
             oid,
@@ -470,7 +478,7 @@ fn pg_attrdef(context: &mut Context) -> Result<Rows> {
                     oid(default_oid(table.oid, place)),
                     oid(table.oid),
                     number,
-                    text(shown_default(default, column.ty.ty)),
+                    text(shown_default(context, default, column.ty.ty)),
                 ]);
             }
         }
@@ -480,7 +488,12 @@ fn pg_attrdef(context: &mut Context) -> Result<Rows> {
 
 /// A default as pg_get_expr prints it: a string has its type behind it. Numbers and truth values are printed without quotes
 /// by PostgreSQL when the string can be read; here they stay as they were written.
-pub(super) fn shown_default(default: &str, ty: Type) -> String {
+pub(super) fn shown_default(context: &mut Context, default: &str, ty: Type) -> String {
+    if let Some(sequence) = homenode_engine::next_value_of(default)
+        && let Some((schema, name)) = name_of(context, sequence)
+    {
+        return format!("nextval('{}'::regclass)", context.shown(&schema, &name).replace('\'', "''"));
+    }
     let quoted = default.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
     let one_string = quoted.is_some_and(|inner| !inner.replace("''", "").contains('\''));
     if one_string && !matches!(ty, Bool | Int2 | Int4 | Int8 | Float4 | Type::Float8 | Type::Numeric) {
@@ -553,11 +566,13 @@ fn pg_index(context: &mut Context) -> Result<Rows> {
 
 fn pg_constraint(context: &mut Context) -> Result<Rows> {
     let mut rows = Vec::new();
-    for table in context.definitions().tables() {
+    let definitions = &context.definitions();
+    for table in definitions.tables() {
         for index in indexes(&table).into_iter().filter(|index| index.constraint) {
             let kind = if index.primary { "p" } else { "u" };
             let key: Vec<String> = index.columns.iter().map(|column| (column + 1).to_string()).collect();
-            let mut row = vec![oid(index.oid), text(index.name), oid(schema_oid(&table.schema)), text(kind)];
+            let mut row =
+                vec![oid(index.oid), text(index.name), oid(schema_oid(definitions, &table.schema)), text(kind)];
             row.extend([flag(false), flag(false), flag(true), oid(table.oid), oid(0), oid(index.oid), oid(0), oid(0)]);
             row.extend([text(" "), text(" "), text(" "), flag(true), Value::Int4(0), flag(true)]);
             row.extend([text(format!("{{{}}}", key.join(","))), Value::Null, Value::Null]);
@@ -565,13 +580,14 @@ fn pg_constraint(context: &mut Context) -> Result<Rows> {
         }
         for check in &table.checks {
             let key: Vec<String> = check_columns(&table, check).iter().map(|column| (column + 1).to_string()).collect();
-            let mut row = vec![oid(check.oid), text(&check.name), oid(schema_oid(&table.schema)), text("c")];
+            let mut row =
+                vec![oid(check.oid), text(&check.name), oid(schema_oid(definitions, &table.schema)), text("c")];
             row.extend([flag(false), flag(false), flag(true), oid(table.oid), oid(0), oid(0), oid(0), oid(0)]);
             row.extend([text(" "), text(" "), text(" "), flag(true), Value::Int4(0), flag(false)]);
             row.extend([text(format!("{{{}}}", key.join(","))), Value::Null, text(&check.expression)]);
             rows.push(row);
         }
-        rows.extend(table.foreign_keys.iter().map(|key| foreign_key_row(&table, key)));
+        rows.extend(table.foreign_keys.iter().map(|key| foreign_key_row(definitions, &table, key)));
     }
     Ok(rows)
 }
@@ -590,16 +606,16 @@ fn action_code(action: ReferentialAction) -> &'static str {
     }
 }
 
-fn foreign_key_row(table: &Table, key: &ForeignKey) -> Vec<Value> {
-    let mut row = vec![oid(key.oid), text(&key.name), oid(schema_oid(&table.schema)), text("f")];
+fn foreign_key_row(definitions: &Definitions, table: &Table, key: &ForeignKey) -> Vec<Value> {
+    let mut row = vec![oid(key.oid), text(&key.name), oid(schema_oid(definitions, &table.schema)), text("f")];
     row.extend([flag(false), flag(false), flag(true), oid(table.oid), oid(0), oid(key.key), oid(0), oid(key.parent)]);
     row.extend([text(action_code(key.on_update)), text(action_code(key.on_delete)), text("s"), flag(true)]);
     row.extend([Value::Int4(0), flag(true), array(&key.columns), array(&key.parent_columns), Value::Null]);
     row
 }
 
-fn foreign_key_text(definitions: &Definitions, table: &Table, key: &ForeignKey) -> String {
-    let Some(parent) = definitions.table_by_oid(key.parent) else { return String::new() };
+fn foreign_key_text(context: &mut Context, table: &Table, key: &ForeignKey) -> String {
+    let Some(parent) = context.definitions().table_by_oid(key.parent).cloned() else { return String::new() };
     let action = |when: &str, action| match action {
         ReferentialAction::NoAction => String::new(),
         ReferentialAction::Restrict => format!(" ON {when} RESTRICT"),
@@ -610,8 +626,8 @@ fn foreign_key_text(definitions: &Definitions, table: &Table, key: &ForeignKey) 
     format!(
         "FOREIGN KEY ({}) REFERENCES {}({}){}{}",
         quoted_columns(table, &key.columns),
-        homenode_engine::quote_name(&parent.name),
-        quoted_columns(parent, &key.parent_columns),
+        context.shown(&parent.schema, &parent.name),
+        quoted_columns(&parent, &key.parent_columns),
         action("UPDATE", key.on_update),
         action("DELETE", key.on_delete)
     )
@@ -676,10 +692,12 @@ fn pg_tables(context: &mut Context) -> Result<Rows> {
 }
 
 fn pg_views(context: &mut Context) -> Result<Rows> {
-    let owner = context.user.clone();
-    let row =
-        |view: Arc<ViewDefinition>| vec![text(&view.schema), text(&view.name), text(&owner), text(view_text(&view))];
-    Ok(context.definitions().views().into_iter().map(row).collect())
+    let definitions = context.definitions();
+    let row = |view: Arc<ViewDefinition>| {
+        let owner = owner_name(&definitions, view.oid);
+        vec![text(&view.schema), text(&view.name), text(owner), text(view_text(&view))]
+    };
+    Ok(definitions.views().into_iter().map(row).collect())
 }
 
 /// A view's query as PostgreSQL begins and ends it; between, it is as it was read.
@@ -754,7 +772,7 @@ pub(super) fn constraint_definition(context: &mut Context, wanted: u32, pretty: 
     let definitions = context.definitions();
     for table in definitions.tables() {
         if let Some(key) = table.foreign_keys.iter().find(|key| key.oid == wanted) {
-            return text(foreign_key_text(&definitions, &table, key));
+            return text(foreign_key_text(context, &table, key));
         }
         if let Some(index) = indexes(&table).iter().find(|index| index.oid == wanted && index.constraint) {
             let kind = if index.primary { "PRIMARY KEY" } else { "UNIQUE" };
@@ -791,9 +809,9 @@ pub(super) fn name_of(context: &mut Context, wanted: u32) -> Option<(String, Str
 }
 
 /// The OID of a relation by name.
-pub(super) fn oid_of(context: &mut Context, schema: Option<&str>, name: &str) -> Option<u32> {
-    if let Some(table) = virtual_table::find(schema, name) {
-        return Some(table.oid);
-    }
-    context.definitions().oid(schema.unwrap_or(homenode_engine::PUBLIC), name).map(|oid| oid.0)
+pub(super) fn oid_of(context: &mut Context, schema: Option<&str>, name: &str) -> Result<Option<u32>> {
+    Ok(context.find(schema, name)?.map(|found| match found {
+        Found::Virtual(table) => table.oid,
+        Found::Stored(oid) => oid,
+    }))
 }

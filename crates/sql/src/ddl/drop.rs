@@ -4,7 +4,7 @@ use crate::bind::Need;
 use crate::context::Context;
 use crate::run::Tag;
 use crate::utility::{Name, ObjectKind};
-use homenode_engine::{ForeignKey, PUBLIC, Privileges, Table, ViewDefinition};
+use homenode_engine::{ForeignKey, Privileges, SequenceDefinition, Table, ViewDefinition};
 use homenode_types::{Error, Result, SqlState};
 use std::sync::Arc;
 
@@ -54,23 +54,47 @@ fn references(context: &mut Context, table: &Table, key: Option<u32>) -> Vec<(Ar
 }
 
 /// Something that depends on what is dropped.
-enum Dependent {
+pub(super) enum Dependent {
     Key(Arc<Table>, ForeignKey),
     View(Arc<ViewDefinition>),
+    Table(Arc<Table>),
+    Sequence(Arc<SequenceDefinition>),
 }
 
 impl Dependent {
-    fn shown(&self) -> String {
+    fn shown(&self, context: &mut Context) -> String {
         match self {
-            Dependent::Key(child, key) => format!("constraint {} on table {}", key.name, child.name),
-            Dependent::View(view) => format!("view {}", view.name),
+            Dependent::Key(child, key) => {
+                format!("constraint {} on table {}", key.name, context.shown(&child.schema, &child.name))
+            }
+            Dependent::View(view) => format!("view {}", context.shown(&view.schema, &view.name)),
+            Dependent::Table(table) => format!("table {}", context.shown(&table.schema, &table.name)),
+            Dependent::Sequence(one) => format!("sequence {}", context.shown(&one.schema, &one.name)),
         }
     }
 }
 
+/// Adds the foreign keys of tables not among `all` that refer to `table`, which is called `what`.
+pub(super) fn add_references(
+    context: &mut Context,
+    table: &Table,
+    all: &[u32],
+    what: &str,
+    found: &mut Vec<(Dependent, String)>,
+) {
+    let keys = references(context, table, None).into_iter().filter(|(child, _)| !all.contains(&child.oid));
+    found.extend(keys.map(|(child, key)| (Dependent::Key(child, key), what.to_owned())));
+}
+
 /// Adds the views that read `oid` by themselves or by other views, with what each of them reads, except those that are dropped anyway;
 /// `name` is what `oid` is called.
-fn add_readers(context: &mut Context, oid: u32, name: &str, dropped: &[u32], found: &mut Vec<(Dependent, String)>) {
+pub(super) fn add_readers(
+    context: &mut Context,
+    oid: u32,
+    name: &str,
+    dropped: &[u32],
+    found: &mut Vec<(Dependent, String)>,
+) {
     let views = context.definitions().views();
     let mut open = vec![(oid, name.to_string())];
     while let Some((oid, name)) = open.pop() {
@@ -78,24 +102,30 @@ fn add_readers(context: &mut Context, oid: u32, name: &str, dropped: &[u32], fou
             let known = |one: &Dependent| matches!(one, Dependent::View(known) if known.oid == view.oid);
             if !found.iter().any(|(one, _)| known(one)) {
                 found.push((Dependent::View(view.clone()), name.clone()));
-                open.push((view.oid, format!("view {}", view.name)));
+                open.push((view.oid, format!("view {}", context.shown(&view.schema, &view.name))));
             }
         }
     }
 }
 
 /// What a refusal names: the one object, or several at once.
-fn several_or(one: Option<String>, count: usize) -> String {
+pub(super) fn several_or(one: Option<String>, count: usize) -> String {
     one.filter(|_| count == 1).unwrap_or_else(|| "desired object(s)".to_string())
 }
 
 /// Drops what depends on `what`, if that was asked for; 2BP01 if not. With each comes what it depends on.
-fn drop_dependents(context: &mut Context, found: &[(Dependent, String)], what: String, cascade: bool) -> Result<()> {
+pub(super) fn drop_dependents(
+    context: &mut Context,
+    found: &[(Dependent, String)],
+    what: String,
+    cascade: bool,
+) -> Result<()> {
     if found.is_empty() {
         return Ok(());
     }
     if !cascade {
-        let lines: Vec<String> = found.iter().map(|(one, on)| format!("{} depends on {on}", one.shown())).collect();
+        let line = |(one, on): &(Dependent, String)| format!("{} depends on {on}", one.shown(context));
+        let lines: Vec<String> = found.iter().map(line).collect();
         let them = if what == "desired object(s)" { "them" } else { "it" };
         let message = format!("cannot drop {what} because other objects depend on {them}");
         return Err(Error::new(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, message)
@@ -103,17 +133,28 @@ fn drop_dependents(context: &mut Context, found: &[(Dependent, String)], what: S
             .with_hint("Use DROP ... CASCADE to drop the dependent objects too."));
     }
     let message = match found {
-        [(one, _)] => format!("drop cascades to {}", one.shown()),
+        [(one, _)] => format!("drop cascades to {}", one.shown(context)),
         several => format!("drop cascades to {} other objects", several.len()),
     };
     context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, message);
+    // Foreign keys and views first: tables that are dropped stand in each other's way no more then.
+    let mut tables = Vec::new();
     for (one, _) in found {
         match one {
             Dependent::Key(child, key) => context.session.drop_foreign_key(child, key.oid)?,
             Dependent::View(view) => context.session.drop_view(view.oid)?,
+            Dependent::Sequence(sequence) => context.session.drop_sequence(sequence.oid)?,
+            Dependent::Table(table) => tables.push(table),
         }
     }
-    Ok(())
+    for table in &tables {
+        for (child, key) in references(context, table, None) {
+            if child.oid != table.oid {
+                context.session.drop_foreign_key(&child, key.oid)?;
+            }
+        }
+    }
+    tables.into_iter().try_for_each(|table| context.session.drop_table(table))
 }
 
 /// Locks a table against all others, and gives its definition as it is then: nothing comes to refer to it any more.
@@ -147,15 +188,12 @@ pub(crate) fn drop_objects(
         return Ok(Tag::Plain("DROP VIEW"));
     }
     for name in names {
-        let schema = name.schema.as_deref().unwrap_or(PUBLIC);
+        let found = context.stored(name.schema.as_deref(), &name.name)?;
         let dropped = match kind {
             ObjectKind::Sequence => {
-                let found = context
-                    .session
-                    .definitions()
-                    .sequence(schema, &name.name)
-                    .map(|sequence| (sequence.oid, sequence.owner));
-                match found {
+                let definitions = context.definitions();
+                let found = found.and_then(|oid| definitions.sequence_by_oid(oid));
+                match found.map(|sequence| (sequence.oid, sequence.owner)) {
                     Some((_, Some(_))) => return Err(in_use(&name.name)),
                     Some((oid, None)) => {
                         context.check_owner(oid)?;
@@ -164,7 +202,7 @@ pub(crate) fn drop_objects(
                     None => false,
                 }
             }
-            _ => drop_index(context, schema, &name.name, cascade)?,
+            _ => drop_index(context, found, cascade)?,
         };
         if !dropped {
             missing(context, kind, name, if_exists)?;
@@ -176,7 +214,8 @@ pub(crate) fn drop_objects(
 fn drop_tables(context: &mut Context, names: &[Name], if_exists: bool, cascade: bool) -> Result<()> {
     let mut tables: Vec<Arc<Table>> = Vec::with_capacity(names.len());
     for name in names {
-        match context.session.table(Some(name.schema.as_deref().unwrap_or(PUBLIC)), &name.name) {
+        let found = context.stored(name.schema.as_deref(), &name.name)?;
+        match found.and_then(|oid| context.session.definitions().table_by_oid(oid).cloned()) {
             Some(table) if tables.iter().any(|known| known.oid == table.oid) => {}
             Some(table) => {
                 context.check_table_owner(&table)?;
@@ -190,16 +229,15 @@ fn drop_tables(context: &mut Context, names: &[Name], if_exists: bool, cascade: 
     let mut dependents: Vec<(Dependent, String)> = Vec::new();
     for table in &tables {
         let found = references(context, table, None);
-        let inside = found.iter().filter(|(child, _)| child.oid != table.oid && all.contains(&child.oid));
+        let inside = found.into_iter().filter(|(child, _)| child.oid != table.oid && all.contains(&child.oid));
         for (child, key) in inside {
-            context.session.drop_foreign_key(child, key.oid)?;
+            context.session.drop_foreign_key(&child, key.oid)?;
         }
-        let what = format!("table {}", table.name);
-        let keys = found.into_iter().filter(|(child, _)| !all.contains(&child.oid));
-        dependents.extend(keys.map(|(child, key)| (Dependent::Key(child, key), what.clone())));
+        let what = format!("table {}", context.shown(&table.schema, &table.name));
+        add_references(context, table, &all, &what, &mut dependents);
         add_readers(context, table.oid, &what, &[], &mut dependents);
     }
-    let what = tables.first().map(|table| format!("table {}", table.name));
+    let what = tables.first().map(|table| format!("table {}", context.shown(&table.schema, &table.name)));
     drop_dependents(context, &dependents, several_or(what, tables.len()), cascade)?;
     tables.iter().try_for_each(|table| context.session.drop_table(table))
 }
@@ -208,9 +246,8 @@ fn drop_views(context: &mut Context, names: &[Name], if_exists: bool, cascade: b
     context.session.lock_definitions()?;
     let mut views: Vec<Arc<ViewDefinition>> = Vec::with_capacity(names.len());
     for name in names {
-        let schema = name.schema.as_deref().unwrap_or(PUBLIC);
-        let found = context.session.definitions().view(schema, &name.name).cloned();
-        match found {
+        let found = context.stored(name.schema.as_deref(), &name.name)?;
+        match found.and_then(|oid| context.session.definitions().view_by_oid(oid).cloned()) {
             Some(view) if views.iter().any(|known| known.oid == view.oid) => {}
             Some(view) => {
                 context.check_owner(view.oid)?;
@@ -222,9 +259,10 @@ fn drop_views(context: &mut Context, names: &[Name], if_exists: bool, cascade: b
     let all: Vec<u32> = views.iter().map(|view| view.oid).collect();
     let mut dependents = Vec::new();
     for view in &views {
-        add_readers(context, view.oid, &format!("view {}", view.name), &all, &mut dependents);
+        let what = format!("view {}", context.shown(&view.schema, &view.name));
+        add_readers(context, view.oid, &what, &all, &mut dependents);
     }
-    let what = views.first().map(|view| format!("view {}", view.name));
+    let what = views.first().map(|view| format!("view {}", context.shown(&view.schema, &view.name)));
     drop_dependents(context, &dependents, several_or(what, views.len()), cascade)?;
     views.iter().try_for_each(|view| context.session.drop_view(view.oid))
 }
@@ -267,13 +305,12 @@ fn in_use(name: &str) -> Error {
     Error::new(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, message).with_hint("Drop the table or column that owns it.")
 }
 
-fn drop_index(context: &mut Context, schema: &str, name: &str, cascade: bool) -> Result<bool> {
+fn drop_index(context: &mut Context, oid: Option<u32>, cascade: bool) -> Result<bool> {
     let definitions = context.definitions();
-    for table in definitions.tables() {
-        if table.schema != schema {
-            continue;
-        }
-        if let Some(index) = table.indexes.iter().find(|index| index.name == name) {
+    let Some(oid) = oid else { return Ok(false) };
+    if let Some(table) = definitions.table_of_index(oid).cloned() {
+        if let Some(index) = table.indexes.iter().find(|index| index.oid == oid) {
+            let name = &index.name;
             if index.constraint {
                 return Err(needed_by_constraint(name, &table.name));
             }
@@ -282,8 +319,8 @@ fn drop_index(context: &mut Context, schema: &str, name: &str, cascade: bool) ->
             context.session.drop_index(index.oid)?;
             return Ok(true);
         }
-        if table.primary_key.as_ref().is_some_and(|key| key.name == name) {
-            return Err(needed_by_constraint(name, &table.name));
+        if let Some(key) = &table.primary_key {
+            return Err(needed_by_constraint(&key.name, &table.name));
         }
     }
     Ok(false)
@@ -296,10 +333,20 @@ fn needed_by_constraint(name: &str, table: &str) -> Error {
 }
 
 fn missing(context: &mut Context, kind: ObjectKind, name: &Name, if_exists: bool) -> Result<()> {
-    let schema = name.schema.as_deref().unwrap_or(PUBLIC);
+    if let Some(schema) = name.schema.as_deref()
+        && context.definitions().schema(schema).is_none()
+    {
+        let error = crate::search_path::no_schema(schema);
+        if !if_exists {
+            return Err(error);
+        }
+        context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, format!("{}, skipping", error.message));
+        return Ok(());
+    }
+    let found = context.stored(name.schema.as_deref(), &name.name)?;
     let definitions = context.definitions();
-    let is_table = definitions.table(schema, &name.name).is_some();
-    let is_view = definitions.view(schema, &name.name).is_some();
+    let is_table = found.is_some_and(|oid| definitions.table_by_oid(oid).is_some());
+    let is_view = found.is_some_and(|oid| definitions.view_by_oid(oid).is_some());
     if is_view || (is_table && kind == ObjectKind::View) {
         let (wanted, article) = match kind {
             ObjectKind::Table => ("table", "a"),

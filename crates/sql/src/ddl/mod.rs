@@ -1,11 +1,15 @@
 //! How are tables and indexes defined? CREATE and ALTER, to the engine's calls.
 
+mod comment;
 mod drop;
 mod foreign;
+mod schema;
 mod sequence;
 mod view;
 
+pub(crate) use comment::comment;
 pub(crate) use drop::{drop_objects, truncate};
+pub(crate) use schema::{alter_schema, create_schema, drop_schemas, set_schema};
 pub(crate) use sequence::{alter_sequence, create_sequence};
 
 use crate::bind::{Binder, default_of, folded, no_relation, split_name};
@@ -17,11 +21,10 @@ use crate::lexer;
 use crate::parse::Statement;
 use crate::prepared::{Compiled, Prepared};
 use crate::run::Tag;
+use crate::search_path::Found;
 use crate::utility::Name;
 use crate::write;
-use homenode_engine::{
-    CheckConstraint, CheckSpec, ColumnSpec, Identity, IndexSpec, PUBLIC, Table, TableSpec, quote_name,
-};
+use homenode_engine::{CheckConstraint, CheckSpec, ColumnSpec, Identity, IndexSpec, Table, TableSpec, quote_name};
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast;
 use std::sync::Arc;
@@ -51,37 +54,40 @@ pub(crate) fn define(context: &mut Context, tree: &Statement) -> Result<Tag> {
     }
 }
 
-fn schema_and_name(name: &ast::ObjectName) -> Result<(String, String)> {
+/// The schema and name of something that is to be created there.
+fn schema_and_name(context: &mut Context, name: &ast::ObjectName) -> Result<(String, String)> {
     let (schema, table) = split_name(name)?;
-    let schema = schema.map_or_else(|| PUBLIC.to_string(), folded);
-    check_schema(&schema)?;
-    Ok((schema, folded(table)))
+    let name = folded(table);
+    Ok((context.schema_to_create_in(schema.map(folded), &name)?, name))
 }
 
-fn check_schema(schema: &str) -> Result<()> {
-    if schema == PUBLIC {
+/// Whether a relation is what the statement calls it.
+fn check_kind(context: &mut Context, oid: u32, wanted: &str, name: &str) -> Result<()> {
+    let definitions = context.definitions();
+    let is = match definitions.relation_name(oid) {
+        Some((kind, _)) => kind,
+        None => "index",
+    };
+    // ALTER TABLE may be said of views and sequences.
+    if is == wanted {
         return Ok(());
     }
-    if crate::virtual_table::SCHEMAS.contains(&schema) {
-        let message = format!("permission denied for schema {schema}");
-        return Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, message));
-    }
-    Err(Error::new(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{schema}\" does not exist")))
+    let article = if wanted == "index" { "an" } else { "a" };
+    Err(Error::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{name}\" is not {article} {wanted}")))
 }
 
 /// The stored table a name stands for.
 pub(crate) fn table_named(context: &mut Context, name: &Name) -> Result<Arc<Table>> {
-    if crate::virtual_table::find(name.schema.as_deref(), &name.name).is_some() {
-        return Err(Error::new(
-            SqlState::INSUFFICIENT_PRIVILEGE,
-            format!("permission denied: \"{}\" is a system catalog", name.name),
-        ));
-    }
-    if context.session.definitions().view(name.schema.as_deref().unwrap_or(PUBLIC), &name.name).is_some() {
-        return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{}\" is not a table", name.name)));
-    }
-    let found = context.session.table(name.schema.as_deref(), &name.name);
-    found.ok_or_else(|| no_relation(name.schema.as_deref(), &name.name).with_position(name.position))
+    let oid = match context.find(name.schema.as_deref(), &name.name)? {
+        Some(Found::Virtual(_)) => {
+            let message = format!("permission denied: \"{}\" is a system catalog", name.name);
+            return Err(Error::new(SqlState::INSUFFICIENT_PRIVILEGE, message));
+        }
+        Some(Found::Stored(oid)) => oid,
+        None => return Err(no_relation(name.schema.as_deref(), &name.name).with_position(name.position)),
+    };
+    let found = context.session.definitions().table_by_oid(oid).cloned();
+    found.ok_or_else(|| Error::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{}\" is not a table", name.name)))
 }
 
 fn table_of(context: &mut Context, name: &ast::ObjectName) -> Result<Arc<Table>> {
@@ -104,13 +110,12 @@ struct Constraints<'a> {
 
 fn create_table(context: &mut Context, create: &ast::CreateTable) -> Result<Tag> {
     refuse_table_clauses(create)?;
-    let (schema, name) = schema_and_name(&create.name)?;
+    let (schema, name) = schema_and_name(context, &create.name)?;
     if create.if_not_exists && context.session.definitions().oid(&schema, &name).is_some() {
         let message = format!("relation \"{name}\" already exists, skipping");
         context.notice("NOTICE", SqlState::DUPLICATE_TABLE, message);
         return Ok(Tag::Plain("CREATE TABLE"));
     }
-    context.check_create()?;
     if let Some(query) = prepared_query(create) {
         return create_table_as(context, schema, name, query);
     }
@@ -148,7 +153,7 @@ fn prepared_query(create: &ast::CreateTable) -> Option<&ast::Query> {
 fn create_table_as(context: &mut Context, schema: String, name: String, query: &ast::Query) -> Result<Tag> {
     let definitions = context.definitions();
     let mut params = Params::new(Vec::new());
-    let binder = Binder::new(&definitions);
+    let binder = Binder::new(&definitions, context.search_path());
     let (plan, _) = binder.query(query, None, &mut params, false)?;
     context.check_access(&binder.needs.take())?;
     let columns = plan
@@ -300,7 +305,29 @@ fn checked_default(context: &mut Context, tree: &ast::Expr, ty: ColumnType) -> R
     if !bound.expr.is_volatile() {
         bound.expr.eval(&(), &[], &mut context.env())?;
     }
-    Ok(tree.to_string())
+    match sequence_named(tree) {
+        Some(name) => Ok(homenode_engine::next_value(crate::catalog::relation_named(context, &name)?)),
+        None => Ok(tree.to_string()),
+    }
+}
+
+/// The name in a call `nextval('name'[::regclass])` that is all of an expression.
+fn sequence_named(tree: &ast::Expr) -> Option<String> {
+    let ast::Expr::Function(call) = tree else { return None };
+    let (_, name) = split_name(&call.name).ok()?;
+    let ast::FunctionArguments::List(list) = &call.args else { return None };
+    let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(argument))] = &list.args[..] else { return None };
+    let literal = match argument {
+        ast::Expr::Cast { expr, data_type, .. } if data_type.to_string().eq_ignore_ascii_case("regclass") => expr,
+        other => other,
+    };
+    match literal {
+        ast::Expr::Value(value) if folded(name) == "nextval" => match &value.value {
+            ast::Value::SingleQuotedString(text) => Some(text.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 fn set_primary_key(
@@ -460,22 +487,22 @@ fn alter_once(context: &mut Context, table: &Arc<Table>, operation: &ast::AlterT
                 let message = format!("column \"{new}\" of relation \"{}\" already exists", table.name);
                 return Err(Error::new(SqlState::DUPLICATE_COLUMN, message));
             }
-            view::check_unread(context, table, "renaming a column of a table")?;
             let checks = renamed_checks(table, &folded(old_column_name), &new)?;
             context.session.alter_table(table, |definition| {
                 definition.columns[place].name = new;
                 definition.checks = checks;
                 Ok(())
-            })
+            })?;
+            view::check_readers(context, table.oid, "renaming a column of a table")
         }
         Op::RenameTable { table_name: ast::RenameTableNameKind::To(name) | ast::RenameTableNameKind::As(name) } => {
-            view::check_unread(context, table, "renaming a table")?;
             let (_, ident) = split_name(name)?;
             let new = folded(ident);
             context.session.alter_table(table, |definition| {
                 definition.name = new;
                 Ok(())
-            })
+            })?;
+            view::check_readers(context, table.oid, "renaming a table")
         }
         Op::OwnerTo { .. } => Ok(()),
         Op::DropConstraint { name, if_exists, drop_behavior } => {
@@ -603,7 +630,8 @@ fn fill_column(context: &mut Context, table: &Arc<Table>, place: usize) -> Resul
         }
         return Ok(());
     }
-    let text = format!("update {} set {} = default", quote_name(&table.name), quote_name(&column.name));
+    let relation = format!("{}.{}", quote_name(&table.schema), quote_name(&table.name));
+    let text = format!("update {relation} set {} = default", quote_name(&column.name));
     let mut tokens = Vec::new();
     lexer::lex(&text, &mut tokens)?;
     let prepared = Prepared::new(context, &text, &tokens, &[])?;
@@ -666,16 +694,14 @@ fn set_not_null(context: &mut Context, table: &Arc<Table>, place: usize) -> Resu
 }
 
 /// Defaults of columns that COPY does not fill.
-pub(crate) fn copy_defaults(context: &mut Context, table: &Table, given: &[usize]) -> Result<Vec<Option<expr::Expr>>> {
-    let definitions = context.definitions();
-    let binder = Binder::new(&definitions);
+pub(crate) fn copy_defaults(table: &Table, given: &[usize]) -> Result<Vec<Option<expr::Expr>>> {
     let mut params = Params::new(Vec::new());
     (0..table.columns.len())
         .map(|column| {
             if given.contains(&column) {
                 return Ok(None);
             }
-            let default = default_of(&binder, table, column, &mut params)?;
+            let default = default_of(table, column, &mut params)?;
             Ok((!matches!(default, expr::Expr::Const(Value::Null))).then_some(default))
         })
         .collect()

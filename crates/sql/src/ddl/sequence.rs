@@ -1,11 +1,11 @@
 //! How are sequences defined? CREATE and ALTER SEQUENCE.
 
-use super::{check_schema, column_place, table_named};
+use super::{column_place, table_named};
 use crate::bind::no_relation;
 use crate::context::Context;
 use crate::run::Tag;
 use crate::utility::{Name, SequenceOptions};
-use homenode_engine::{PUBLIC, SequenceSpec};
+use homenode_engine::SequenceSpec;
 use homenode_types::{Error, Result, SqlState, Type};
 
 /// CREATE SEQUENCE.
@@ -15,14 +15,12 @@ pub(crate) fn create_sequence(
     if_not_exists: bool,
     options: &SequenceOptions,
 ) -> Result<Tag> {
-    let schema = name.schema.clone().unwrap_or_else(|| PUBLIC.into());
-    check_schema(&schema)?;
+    let schema = context.schema_to_create_in(name.schema.clone(), &name.name)?;
     if if_not_exists && context.session.definitions().oid(&schema, &name.name).is_some() {
         let message = format!("relation \"{}\" already exists, skipping", name.name);
         context.notice("NOTICE", SqlState::DUPLICATE_TABLE, message);
         return Ok(Tag::Plain("CREATE SEQUENCE"));
     }
-    context.check_create()?;
     let ty = match options.ty.as_deref() {
         None | Some("bigint" | "int8") => Type::Int8,
         Some("integer" | "int" | "int4") => Type::Int4,
@@ -36,7 +34,7 @@ pub(crate) fn create_sequence(
     };
     let owner = match &options.owned_by {
         Some(Some((table, column))) => {
-            let table = table_named(context, &Name { schema: None, name: table.clone(), position: 1 })?;
+            let table = table_named(context, table)?;
             Some((table.oid, column_place(&table, column)?))
         }
         _ => None,
@@ -62,8 +60,8 @@ pub(crate) fn alter_sequence(
     if_exists: bool,
     options: &SequenceOptions,
 ) -> Result<Tag> {
-    let schema = name.schema.as_deref().unwrap_or(PUBLIC);
-    let found = context.session.definitions().sequence(schema, &name.name).cloned();
+    let found = context.stored(name.schema.as_deref(), &name.name)?;
+    let found = found.and_then(|oid| context.session.definitions().sequence_by_oid(oid).cloned());
     let Some(sequence) = found else {
         if !if_exists {
             return Err(no_relation(name.schema.as_deref(), &name.name).with_position(name.position));

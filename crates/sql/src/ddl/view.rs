@@ -5,7 +5,7 @@ use crate::bind::{Binder, folded};
 use crate::context::Context;
 use crate::expr::Params;
 use crate::run::Tag;
-use homenode_engine::{Table, ViewDefinition};
+use homenode_engine::{Definitions, ViewDefinition};
 use homenode_types::{Error, Result, SqlState};
 use sqlparser::ast;
 
@@ -39,7 +39,7 @@ pub(super) fn create(context: &mut Context, tree: &ast::Statement) -> Result<Tag
     if *if_not_exists {
         return Err(Error::new(SqlState::SYNTAX_ERROR, "syntax error at or near \"NOT\""));
     }
-    let (schema, name) = schema_and_name(name)?;
+    let (schema, name) = schema_and_name(context, name)?;
     // First, so that what the query names stays what it is.
     context.session.lock_definitions()?;
     let definitions = context.definitions();
@@ -50,11 +50,10 @@ pub(super) fn create(context: &mut Context, tree: &ast::Statement) -> Result<Tag
         }
         return Err(Error::new(SqlState::DUPLICATE_TABLE, format!("relation \"{name}\" already exists")));
     }
-    context.check_create()?;
     if let Some(view) = &existing {
         context.check_owner(view.oid)?;
     }
-    let binder = Binder::new(&definitions);
+    let binder = Binder::new(&definitions, context.search_path());
     let mut params = Params::new(Vec::new());
     let (plan, _) = binder.query(query, None, &mut params, false)?;
     if !params.types.is_empty() {
@@ -63,6 +62,7 @@ pub(super) fn create(context: &mut Context, tree: &ast::Statement) -> Result<Tag
     let mut depends = binder.names.take();
     depends.sort_unstable();
     depends.dedup();
+    check_names(&definitions, &depends)?;
     let sources: Vec<String> = plan.fields.iter().map(|field| field.name.clone()).collect();
     let mut shown: Vec<_> = plan.fields.iter().map(|field| (field.name.clone(), field.ty)).collect();
     if columns.len() > shown.len() {
@@ -90,6 +90,17 @@ pub(super) fn create(context: &mut Context, tree: &ast::Statement) -> Result<Tag
     }
     context.session.put_view(view)?;
     Ok(Tag::Plain("CREATE VIEW"))
+}
+
+/// What the view names it finds again by name among `depends`, wherever the search path leads by then.
+fn check_names(definitions: &Definitions, depends: &[u32]) -> Result<()> {
+    let name = |oid: &u32| definitions.relation_name(*oid).map(|(_, name)| name);
+    for (place, oid) in depends.iter().enumerate() {
+        if depends[..place].iter().any(|other| name(other) == name(oid)) {
+            return Err(Error::unsupported("a view of two relations that have the same name in different schemas"));
+        }
+    }
+    Ok(())
 }
 
 /// A view that replaces another has its columns, and perhaps more behind them (checkViewColumns in view.c).
@@ -129,12 +140,14 @@ fn check_circle(context: &mut Context, old: &ViewDefinition, new: &ViewDefinitio
     Ok(())
 }
 
-/// Refuses what would change the meaning of a view's text.
-pub(super) fn check_unread(context: &mut Context, table: &Table, what: &str) -> Result<()> {
-    context.session.lock_definitions()?;
-    let views = context.definitions().views();
-    match views.iter().find(|view| view.depends.contains(&table.oid)) {
-        Some(view) => Err(Error::unsupported(format!("{what} that view \"{}\" reads", view.name))),
-        None => Ok(()),
+/// Refuses a change of a relation after which a view that reads it would not say what it said: a view is kept as a text.
+pub(super) fn check_readers(context: &mut Context, relation: u32, what: &str) -> Result<()> {
+    let definitions = context.definitions();
+    let binder = Binder::new(&definitions, context.search_path());
+    for view in definitions.views().iter().filter(|view| view.depends.contains(&relation)) {
+        if binder.view(view).is_err() {
+            return Err(Error::unsupported(format!("{what} that view \"{}\" reads", view.name)));
+        }
     }
+    Ok(())
 }

@@ -3,9 +3,11 @@
 mod read;
 mod reader;
 mod roles;
+mod schema;
 
 pub use read::read;
 pub use roles::{GrantObjects, GrantPrivileges, GrantRoles, RoleOptions};
+pub use schema::{Commented, SchemaChange};
 
 /// A possibly qualified name, with its place in the text for error messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -101,7 +103,7 @@ pub struct SequenceOptions {
     /// AS type.
     pub ty: Option<String>,
     /// OWNED BY table.column, or OWNED BY NONE.
-    pub owned_by: Option<Option<(String, String)>>,
+    pub owned_by: Option<Option<(Name, String)>>,
 }
 
 /// A utility statement.
@@ -170,7 +172,34 @@ pub enum Utility {
     },
     Grant(GrantPrivileges),
     GrantRoles(GrantRoles),
+    CreateSchema {
+        name: String,
+        if_not_exists: bool,
+        owner: Option<String>,
+    },
+    AlterSchema {
+        name: String,
+        change: SchemaChange,
+    },
+    DropSchemas {
+        names: Vec<String>,
+        if_exists: bool,
+        cascade: bool,
+    },
+    SetSchema {
+        /// What the statement calls it.
+        kind: &'static str,
+        name: Name,
+        if_exists: bool,
+        schema: String,
+    },
+    Comment {
+        subject: Commented,
+        text: Option<String>,
+    },
     Owner {
+        /// What the statement calls it.
+        kind: &'static str,
         name: Name,
         if_exists: bool,
         to: String,
@@ -269,7 +298,7 @@ mod tests {
     #[test]
     fn settings() {
         let set = |name: &str, value: &str| Utility::Set { name: name.into(), value: Some(value.into()), local: false };
-        assert_eq!(of("set search_path to public, \"A\""), set("search_path", "public, A"));
+        assert_eq!(of("set search_path to public, \"A\""), set("search_path", "public, \"A\""));
         assert_eq!(of("SET TIME ZONE 'UTC'"), set("timezone", "UTC"));
         assert_eq!(of("set statement_timeout = 100"), set("statement_timeout", "100"));
         assert_eq!(of("show transaction isolation level"), Utility::Show(Some("transaction_isolation".into())));

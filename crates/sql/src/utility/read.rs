@@ -1,9 +1,10 @@
 //! How are utility statements written? One small reader for each kind, in PostgreSQL's grammar.
 
 use super::reader::Reader;
-use super::roles;
 use super::{CopyOptions, CopySubject, Direction, Level, Modes, Name, ObjectKind, SequenceOptions, Utility};
+use super::{roles, schema};
 use crate::lexer::{self, Kind, Token};
+use homenode_engine::quote_name;
 use homenode_types::{Error, Result, SqlState};
 
 /// Reads the statement if it is a utility; `None` leaves it to the SQL parser.
@@ -84,24 +85,28 @@ pub fn read(source: &str, tokens: &[Token]) -> Result<Option<Utility>> {
         "fetch" => fetch(r, false)?,
         "move" => fetch(r, true)?,
         "close" => Utility::Close(if r.eat("all") { None } else { Some(r.identifier()?) }),
-        "drop" => match roles::drop(r)?.map_or_else(|| drop_statement(r), |utility| Ok(Some(utility)))? {
+        "drop" => match roles::drop(r)? {
             Some(utility) => utility,
-            None => return Err(Error::unsupported(naming(r, "DROP"))),
+            None => match schema::drop(r)?.map_or_else(|| drop_statement(r), |utility| Ok(Some(utility)))? {
+                Some(utility) => utility,
+                None => return Err(Error::unsupported(naming(r, "DROP"))),
+            },
         },
         "create" if sequence_ahead(r) => create_sequence(r)?,
-        "alter" if !owner_ahead(r) && r.eat("sequence") => {
+        "alter" if !moved_ahead(r) && r.eat("sequence") => {
             let if_exists = r.eat_all("if exists");
             Utility::AlterSequence { name: r.name()?, if_exists, options: sequence_options(r)? }
         }
         "alter" if r.eat("system") => alter_system(r)?,
-        "create" | "alter" => match role_statement(r, &verb)? {
+        "create" | "alter" => match object_statement(r, &verb)? {
             Some(utility) => utility,
             None => return refuse_objects(r, &verb),
         },
         "grant" => roles::grant(r, true)?,
         "revoke" => roles::grant(r, false)?,
-        "listen" | "notify" | "unlisten" | "comment" | "do" | "call" | "cluster" | "reindex" | "refresh" | "load"
-        | "import" | "security" | "reassign" | "merge" => {
+        "comment" => schema::comment(r)?,
+        "listen" | "notify" | "unlisten" | "do" | "call" | "cluster" | "reindex" | "refresh" | "load" | "import"
+        | "security" | "reassign" | "merge" => {
             return Err(Error::unsupported(verb.to_ascii_uppercase()));
         }
         _ => return Ok(None),
@@ -116,13 +121,27 @@ fn owner_ahead(r: &Reader<'_>) -> bool {
     matches!(words, Some([owner, to, _]) if owner.is_word(r.source, "owner") && to.is_word(r.source, "to"))
 }
 
-fn role_statement(r: &mut Reader<'_>, verb: &str) -> Result<Option<Utility>> {
+/// Whether the statement ends in `SET SCHEMA name` or `OWNER TO name`.
+fn moved_ahead(r: &Reader<'_>) -> bool {
+    let words = r.tokens.len().checked_sub(3).map(|from| &r.tokens[from..]);
+    let sets = |set: &Token, schema: &Token| set.is_word(r.source, "set") && schema.is_word(r.source, "schema");
+    owner_ahead(r) || matches!(words, Some([set, schema, _]) if sets(set, schema))
+}
+
+/// What is read here of CREATE and ALTER, one kind of object after the other.
+fn object_statement(r: &mut Reader<'_>, verb: &str) -> Result<Option<Utility>> {
     if verb == "create" {
-        return roles::create(r);
+        return roles::create(r)?.map_or_else(|| schema::create(r), |found| Ok(Some(found)));
     }
-    match roles::alter(r)? {
-        None if owner_ahead(r) => roles::alter_owner(r),
-        found => Ok(found),
+    if let Some(found) = roles::alter(r)? {
+        return Ok(Some(found));
+    }
+    if let Some(found) = schema::alter(r)? {
+        return Ok(Some(found));
+    }
+    match owner_ahead(r) {
+        true => roles::alter_owner(r),
+        false => schema::set_schema(r),
     }
 }
 
@@ -307,8 +326,27 @@ fn set(r: &mut Reader<'_>) -> Result<Utility> {
     if !zone && !r.eat_symbol("=") {
         r.expect("to")?;
     }
-    let value = if r.eat("default") || (zone && r.eat("local")) { None } else { Some(setting_value(r)?) };
+    let value = if r.eat("default") || (zone && r.eat("local")) {
+        None
+    } else if name == "search_path" {
+        Some(name_list(r)?)
+    } else {
+        Some(setting_value(r)?)
+    };
     Ok(Utility::Set { name, value, local })
+}
+
+/// A list of names, each quoted where it has to be.
+fn name_list(r: &mut Reader<'_>) -> Result<String> {
+    let mut parts = Vec::new();
+    loop {
+        let is_string = r.peek().is_some_and(|token| matches!(token.kind, Kind::String | Kind::OtherString));
+        let name = if is_string { r.string()? } else { r.identifier()? };
+        parts.push(quote_name(&name));
+        if !r.eat_symbol(",") {
+            return Ok(parts.join(", "));
+        }
+    }
 }
 
 /// One or more values: words, numbers, strings; joined by `, ` as PostgreSQL keeps lists.
@@ -673,11 +711,6 @@ fn sequence_options(r: &mut Reader<'_>) -> Result<SequenceOptions> {
     Ok(options)
 }
 
-fn owner(r: &mut Reader<'_>) -> Result<Option<(String, String)>> {
-    if r.eat("none") {
-        return Ok(None);
-    }
-    let name = r.name()?;
-    let Some(table) = name.schema else { return Err(r.error()) };
-    Ok(Some((table, name.name)))
+fn owner(r: &mut Reader<'_>) -> Result<Option<(Name, String)>> {
+    if r.eat("none") { Ok(None) } else { r.column().map(Some) }
 }

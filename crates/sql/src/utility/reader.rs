@@ -80,12 +80,28 @@ impl<'a> Reader<'a> {
         Ok(name)
     }
 
-    pub(super) fn name(&mut self) -> Result<Name> {
+    /// `[schema.]table.column`
+    pub(super) fn column(&mut self) -> Result<(Name, String)> {
         let position = self.peek().map_or(0, |token| characters(self.source, token.start as usize));
+        let mut parts = self.parts()?;
+        let column = parts.pop().unwrap_or_default();
+        let Some(name) = parts.pop() else {
+            return Err(Error::new(SqlState::SYNTAX_ERROR, "column name must be qualified"));
+        };
+        Ok((Name { schema: parts.pop(), name, position }, column))
+    }
+
+    fn parts(&mut self) -> Result<Vec<String>> {
         let mut parts = vec![self.identifier()?];
         while self.eat_symbol(".") {
             parts.push(self.identifier()?);
         }
+        Ok(parts)
+    }
+
+    pub(super) fn name(&mut self) -> Result<Name> {
+        let position = self.peek().map_or(0, |token| characters(self.source, token.start as usize));
+        let mut parts = self.parts()?;
         let name = parts.pop().unwrap_or_default();
         // database.schema.name: there is one database, so its name says nothing.
         Ok(Name { schema: parts.pop(), name, position })

@@ -125,16 +125,16 @@ pub(super) fn drop(r: &mut Reader<'_>) -> Result<Option<Utility>> {
     Ok(Some(Utility::DropRoles { names: words(r)?, if_exists }))
 }
 
-/// `{TABLE | SEQUENCE} name OWNER TO role`, behind ALTER. `None` if it is another ALTER.
+/// `{TABLE | SEQUENCE | VIEW} name OWNER TO role`, behind ALTER. `None` if it is another ALTER.
 pub(super) fn alter_owner(r: &mut Reader<'_>) -> Result<Option<Utility>> {
     let before = r.at;
-    if r.eat("table") || r.eat("sequence") {
+    if let Some(kind) = ["table", "sequence", "view"].into_iter().find(|kind| r.eat(kind)) {
         let if_exists = r.eat_all("if exists");
         r.eat("only");
         if let Ok(name) = r.name()
             && r.eat_all("owner to")
         {
-            return Ok(Some(Utility::Owner { name, if_exists, to: r.identifier()? }));
+            return Ok(Some(Utility::Owner { kind, name, if_exists, to: r.identifier()? }));
         }
     }
     r.at = before;
