@@ -48,6 +48,8 @@ pub struct Session {
     definitions: Arc<Definitions>,
     definitions_version: u64,
     lock_timeout_ns: u64,
+    /// The generation of its slot in which it was last a deadlock's victim, until it begins to write again.
+    victim_in: Option<u64>,
     /// Owner of what it creates.
     pub(crate) role: u32,
     /// See [`Session::set_names`].
@@ -123,6 +125,7 @@ impl Session {
             definitions,
             definitions_version,
             lock_timeout_ns: 0,
+            victim_in: None,
             role: crate::roles::BOOTSTRAP_ROLE,
             names_salt: 0,
         })
@@ -334,6 +337,9 @@ impl Session {
             ));
         }
         assert!(self.txn.open, "whoever writes has opened a transaction");
+        if let Some(generation) = self.victim_in.take() {
+            self.db.txns.let_woken_go_first(self.slot, generation);
+        }
         if self.txn.isolation != Isolation::ReadCommitted {
             self.snapshot();
         }
@@ -509,6 +515,10 @@ impl Session {
         slot.set_task(Some(task::current()));
         match self.db.txns.wait_for(other, self.slot, self.lock_deadline_ns()) {
             Err(homenode_txn::WaitError::Cancelled) => Err(self.interrupt_error()),
+            Err(error @ homenode_txn::WaitError::Deadlock) => {
+                self.victim_in = Some(slot.generation());
+                Err(error).sql()
+            }
             // The other transaction may have ended because the server stops, before this session's cancel was set.
             Ok(_) if self.db.stopping() => Err(self.interrupt_error()),
             other => other.sql(),

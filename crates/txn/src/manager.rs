@@ -11,6 +11,10 @@ use homenode_platform::{CachePadded, Gather};
 /// Lists of tasks that wait for a transaction's end, by a hash of its name.
 const WAIT_SHARDS: usize = 64;
 
+/// Between two looks whether the woken have run: what a wake-up takes, and no more than a client would notice.
+const SHORTEST_LOOK_NS: u64 = 5_000;
+const LONGEST_LOOK_NS: u64 = 1_000_000;
+
 /// Tasks, with the transactions whose end they wait for.
 type Waiters = Vec<(TxnId, Task)>;
 
@@ -304,6 +308,19 @@ impl Manager {
         result
     }
 
+    /// Waits until those who waited for what the session in `slot` was in `generation`, and have been woken by its end, have
+    /// looked again.
+    ///
+    /// For a deadlock's victim that tries again. It is awake, and would be back with the row that they want before they run; the
+    /// next circle's victim would be one of them, which does the same, and so on without end (the lab's `engine-transfers`).
+    pub fn let_woken_go_first(&self, slot: usize, generation: u64) {
+        let mut pause_ns = SHORTEST_LOOK_NS;
+        while self.slots.is_waited_for((slot, generation)) && !self.slot(slot).cancelled() {
+            task::park_timeout(WaitEvent::RowLock, pause_ns);
+            pause_ns = (pause_ns * 2).min(LONGEST_LOOK_NS);
+        }
+    }
+
     fn may_wait(&self, slot: usize, target: (usize, u64), deadline_ns: Option<u64>) -> Result<(), WaitError> {
         if self.slot(slot).cancelled() {
             return Err(WaitError::Cancelled);
@@ -402,5 +419,32 @@ fn park(event: WaitEvent, deadline_ns: Option<u64>) {
             task::park_timeout(event, deadline.saturating_sub(clock::now_ns()));
         }
         None => task::park(event),
+    }
+}
+
+#[cfg(all(test, not(homenode_lab)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn who_gave_way_goes_on_when_the_woken_have_looked_again() {
+        let manager = Arc::new(Manager::new(2, 4, 1, 1));
+        let [victim, waiter] = std::array::from_fn(|_| manager.slots().take().unwrap());
+        let generation = manager.slot(victim).generation();
+        manager.slot(waiter).set_waits_for(Some((victim, generation)));
+        manager.end_transaction(victim, false);
+        let looked = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (for_thread, seen) = (manager.clone(), looked.clone());
+        let thread = std::thread::spawn(move || {
+            for_thread.let_woken_go_first(victim, generation);
+            assert!(seen.load(Ordering::SeqCst), "the waiter had not looked again");
+        });
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        looked.store(true, Ordering::SeqCst);
+        manager.slot(waiter).set_waits_for(None);
+        thread.join().unwrap();
+        // Nobody waits for what the session is now.
+        manager.let_woken_go_first(victim, generation + 1);
     }
 }

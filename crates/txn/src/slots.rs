@@ -252,6 +252,12 @@ impl Slots {
         self.slots[..high].iter().map(|padded| &padded.0).enumerate()
     }
 
+    /// Whether a session waits for the slot in that generation, or has not looked again since its end.
+    pub fn is_waited_for(&self, (slot, generation): (usize, u64)) -> bool {
+        let wanted = edge(slot, generation);
+        self.iter().any(|(_, other)| other.waits_for.load(Ordering::SeqCst) == wanted)
+    }
+
     /// Whether following the waits from `target` leads back to `me`.
     ///
     /// Each waiter publishes its own edge before it looks (sequentially consistent), so that of all sessions that close
