@@ -38,6 +38,15 @@ impl<'p> Optimistic<'p> {
         self.frame.latch().validate(self.version)
     }
 
+    /// The page as it is now, read anew without waiting; `None` while somebody holds it exclusively, or when it has left its frame.
+    /// For those who hold a latch below it, and so may not wait for it.
+    #[must_use]
+    pub fn renewed(&self) -> Option<Optimistic<'p>> {
+        let version = self.frame.latch().try_optimistic()?;
+        // Page number after version, as in `Pool::optimistic`.
+        (self.frame.page_no() == self.page_no).then_some(Optimistic { version, ..*self })
+    }
+
     /// Takes the exclusive latch if nothing has changed since the guard was made and nobody holds
     /// the page.
     #[inline]

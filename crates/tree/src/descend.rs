@@ -37,7 +37,7 @@ pub(crate) struct Below<'k>(pub &'k [u8]);
 pub(crate) struct Last;
 
 /// Outcome of an attempt to find a child.
-enum Found<'t> {
+pub(crate) enum Found<'t> {
     /// The parent, and the child's number in it; neither is validated.
     Child(Optimistic<'t>, PageNo),
     /// The whole tree lies below the level.
@@ -182,7 +182,7 @@ impl Tree {
 
     /// One attempt to reach the optimistic page at `level` and to read the child's number from it.
     #[inline]
-    fn find_child(&self, target: impl Route, level: u8) -> Result<Found<'_>, TreeError> {
+    pub(crate) fn find_child(&self, target: impl Route, level: u8) -> Result<Found<'_>, TreeError> {
         let Some(page) = self.descend_optimistic(target, level)? else { return Ok(Found::Changed) };
         let view_page = page.page();
         let view = View(&view_page);

@@ -115,19 +115,30 @@ pub(crate) fn log_and_apply(
     pages: &mut [&mut Exclusive<'_>],
     ops: &[Vec<u8>],
 ) -> Result<u64, TreeError> {
+    let end = log_change(log, lane, pages, ops);
+    for op in ops {
+        let page_no = Op::decode(op)?.page_no;
+        let page = pages.iter_mut().find(|page| page.page_no() == page_no);
+        apply_logged(page.ok_or(TreeError::BadOp("page not latched"))?, op, end)?;
+    }
+    Ok(end)
+}
+
+/// Logs operations on latched pages as one [`KIND_SMO`] record. Each is then to be applied with [`apply_logged`] before its page's
+/// latch is let go. Returns the LSN behind the record.
+pub(crate) fn log_change(log: &dyn Journal, lane: usize, pages: &mut [&mut Exclusive<'_>], ops: &[Vec<u8>]) -> u64 {
     for page in pages.iter_mut() {
         page.mark_dirty();
     }
     let count = (ops.len() as u16).to_le_bytes();
     let mut parts: Vec<&[u8]> = vec![&count];
     parts.extend(ops.iter().map(Vec::as_slice));
-    let end = log.append(lane, KIND_SMO, &parts);
-    for op in ops {
-        let page_no = Op::decode(op)?.page_no;
-        let page = pages.iter_mut().find(|page| page.page_no() == page_no);
-        let page = page.ok_or(TreeError::BadOp("page not latched"))?;
-        apply(&mut page.page_mut(), op)?;
-        page.set_lsn(end);
-    }
-    Ok(end)
+    log.append(lane, KIND_SMO, &parts)
+}
+
+/// Applies an operation of the record that ends at `end` to its page.
+pub(crate) fn apply_logged(page: &mut Exclusive<'_>, op: &[u8], end: u64) -> Result<(), TreeError> {
+    apply(&mut page.page_mut(), op)?;
+    page.set_lsn(end);
+    Ok(())
 }
