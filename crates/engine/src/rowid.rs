@@ -4,9 +4,9 @@
 use crate::error::{Result, Storage};
 use homenode_platform::CachePadded;
 use homenode_platform::atomic::{AtomicU64, Ordering};
+use homenode_platform::sync::OnceLock;
 use homenode_tree::{Direction, Tree};
 use std::ops::Bound;
-use std::sync::OnceLock;
 
 /// Numbers that one lane can give out for one tree.
 const LANE_BITS: u32 = 48;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use homenode_inspect::c2c::{Found, Line, What, line_page, lines, perf, table, to_part};
+use homenode_inspect::c2c::{Found, Line, View, What, line_page, lines, perf, table, to_part};
 
 fn read(vendor: &str) -> Vec<Line> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/perf/{vendor}.txt"));
@@ -26,18 +26,16 @@ fn intel_lines_are_grouped_by_physical_address_with_callers() {
     let place = &descriptor.places[&(0x10, 0x55d5_aaec_2f00)];
     assert_eq!(place.function, "BufferGetBlockNumber");
     // The block number is only read, the state beside it written: the talk's own fix.
-    let part = to_part(descriptor).expect("something to part");
+    let part = to_part(descriptor, &View::cycles(None)).expect("something to part");
     assert_eq!((part.read, part.written, part.saved, part.of), (vec![0x10], vec![0x18], 2, 2));
     // Two loads of 3928 and 410 cycles would be hits.
-    assert_eq!(part.saved_cycles, 3928 + 410 - 2 * 5);
-    assert!(
-        line_page(descriptor, None).contains("predicted gain: 99.8% of the cycles"),
-        "{}",
-        line_page(descriptor, None)
-    );
+    assert_eq!(part.saved_latency, 3928 + 410 - 2 * 5);
+    let page = line_page(descriptor, &View::cycles(None));
+    assert!(page.contains("predicted gain: 99.8% of the cycles"), "{page}");
     let lock = &lines[1].places[&(0, 0x55d5_aab2_0918)];
-    assert_eq!(lock.callers, ["StartReadBuffer"]);
-    assert!(line_page(&lines[1], None).contains("LWLockAcquire called by StartReadBuffer"));
+    assert_eq!(lock.by_count(), [(&["StartReadBuffer".to_owned()][..], 1)]);
+    let page = line_page(&lines[1], &View::cycles(None));
+    assert!(page.contains("LWLockAcquire called by (1 sampled)\n  100.0%  StartReadBuffer\n"), "{page}");
 }
 
 #[test]
@@ -50,8 +48,8 @@ fn amd_and_arm_are_read_too() {
     let arm = read("arm");
     assert_eq!(arm[0].counts.found(Found::LocalModified), 1);
     assert_eq!(arm[0].counts.found(Found::RemoteModified), 1);
-    assert_eq!(to_part(&arm[0]), None);
-    assert!(table(&arm, 5, None).lines().all(|line| line.chars().count() < 160));
+    assert_eq!(to_part(&arm[0], &View::cycles(None)), None);
+    assert!(table(&arm, 5, &View::cycles(None)).lines().all(|line| line.chars().count() < 160));
 }
 
 #[test]

@@ -1,254 +1,186 @@
-//! Which lines move between cores? The records of a run as JSON and as text, in the shape of `perf c2c`.
-//!
-//! One record type, [`LineReport`], so that the same printer can serve what `perf c2c` measured.
+//! Which lines move between cores? A run's records as JSON, and as the lines of the one report that `homenode c2c` prints as well.
 
+use homenode_lines::{Counts, Found, Line, Place, View, to_part};
 use homenode_platform::lab::measure;
-use homenode_platform::lab::sim::{Hardware, LineRecord, PlaceRecord};
+use homenode_platform::lab::sim::{Hardware, LineRecord, PlaceRecord, Source};
 use serde_json::{Value, json};
-use std::fmt::Write as _;
-
-/// One line of memory.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LineReport {
-    /// What lies there, as far as it has a name; else the line's number.
-    pub name: String,
-    /// The node that its memory is on.
-    pub node: u64,
-    /// Loads and updates that a modified copy in the same node answered.
-    pub local_hitm: u64,
-    /// The same from another node.
-    pub remote_hitm: u64,
-    /// Reads.
-    pub loads: u64,
-    /// Writes and updates.
-    pub stores: u64,
-    /// What was done at which offset.
-    pub places: Vec<PlaceReport>,
-}
-
-/// What one place in the code did to one offset.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PlaceReport {
-    /// Bytes from the line's start.
-    pub offset: u64,
-    /// Structure and field.
-    pub field: String,
-    /// File and line.
-    pub place: String,
-    /// As for the line.
-    pub local_hitm: u64,
-    /// As for the line.
-    pub remote_hitm: u64,
-    /// As for the line.
-    pub loads: u64,
-    /// As for the line.
-    pub stores: u64,
-    /// Mean time of the accesses that the own cache couldn't answer, nanoseconds.
-    pub miss_ns_mean: f64,
-    /// Cores that were there.
-    pub cores: u64,
-    /// Nodes that were there.
-    pub nodes: u64,
-}
-
-/// The records with their names, as JSON: lines with the most transfers first.
-pub fn to_json(lines: &[LineRecord], hardware: &Hardware) -> Value {
-    let ranges = hardware.cores_of_nodes();
-    let place = |line: &LineRecord, place: &PlaceRecord| {
-        let has = |core: usize| place.cores.get(core / 64).is_some_and(|word| word >> (core % 64) & 1 != 0);
-        let nodes = ranges.iter().filter(|range| (*range).clone().any(has)).count();
-        let cores: u32 = place.cores.iter().map(|word| word.count_ones()).sum();
-        json!({
-            "offset": place.offset,
-            "field": measure::describe(line.address + place.offset).unwrap_or_default(),
-            "place": format!("{}:{}", place.place.file(), place.place.line()),
-            "local_hitm": place.local_hitm, "remote_hitm": place.remote_hitm,
-            "loads": place.loads, "stores": place.stores,
-            "miss_ns_mean": place.miss_ns as f64 / place.misses.max(1) as f64,
-            "cores": cores, "nodes": nodes,
-        })
-    };
-    let line = |line: &LineRecord| {
-        let sum = |f: fn(&PlaceRecord) -> u64| line.places.iter().map(f).sum::<u64>();
-        let named = line.places.iter().find_map(|place| measure::describe(line.address + place.offset));
-        let name = named.map_or_else(|| format!("line {}", line.number), |name| structure(&name).to_owned());
-        json!({
-            "name": name, "node": line.node,
-            "local_hitm": sum(|place| place.local_hitm), "remote_hitm": sum(|place| place.remote_hitm),
-            "loads": sum(|place| place.loads), "stores": sum(|place| place.stores),
-            "places": merged(&line.places).iter().map(|one| place(line, one)).collect::<Vec<_>>(),
-        })
-    };
-    Value::Array(lines.iter().take(LINES_KEPT).map(line).collect())
-}
-
-/// One place in the text may be several in the program (generic code, inlined code): they are added up.
-fn merged(places: &[PlaceRecord]) -> Vec<PlaceRecord> {
-    let mut merged: Vec<PlaceRecord> = Vec::new();
-    let key = |place: &PlaceRecord| (place.offset, place.place.file(), place.place.line());
-    for place in places {
-        let Some(same) = merged.last_mut().filter(|last| key(last) == key(place)) else {
-            merged.push(place.clone());
-            continue;
-        };
-        same.local_hitm += place.local_hitm;
-        same.remote_hitm += place.remote_hitm;
-        same.loads += place.loads;
-        same.stores += place.stores;
-        same.misses += place.misses;
-        same.miss_ns += place.miss_ns;
-        same.cores.resize(same.cores.len().max(place.cores.len()), 0);
-        same.cores.iter_mut().zip(&place.cores).for_each(|(all, more)| *all |= more);
-    }
-    merged
-}
 
 /// Lines that a report keeps.
 const LINES_KEPT: usize = 200;
 
-fn structure(field: &str) -> &str {
-    field.split_once("].").map_or(field, |(before, _)| &field[..before.len() + 1])
+/// The records with their names, as JSON: lines with the most transfers first.
+pub fn to_json(lines: &[LineRecord]) -> Value {
+    let place = |line: &LineRecord, place: &PlaceRecord| {
+        json!({
+            "offset": place.offset,
+            "field": measure::describe(line.address + place.offset),
+            "place": format!("{}:{}", place.place.file(), place.place.line()),
+            "accesses": place.accesses,
+            "loads": place.loads,
+            "stores": place.stores,
+            "store_misses": place.store_misses,
+            "miss_ns": place.miss_ns,
+            "misses": place.misses,
+            "cores": cores(&place.cores),
+            "callers": place.callers.iter().collect::<Vec<_>>(),
+        })
+    };
+    let line = |line: &LineRecord| {
+        let places: Vec<Value> = line.places.iter().map(|one| place(line, one)).collect();
+        json!({ "number": line.number, "node": line.node, "places": places })
+    };
+    Value::Array(lines.iter().take(LINES_KEPT).map(line).collect())
+}
+
+/// The numbers in a set of cores.
+fn cores(set: &[u64]) -> Vec<usize> {
+    let is_in = |core: &usize| set[core / 64] >> (core % 64) & 1 != 0;
+    (0..set.len() * 64).filter(is_in).collect()
 }
 
 /// Reads what [`to_json`] wrote.
-pub fn from_json(value: &Value) -> Vec<LineReport> {
-    let whole = |value: &Value, key: &str| value[key].as_u64().unwrap_or(0);
-    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or("").to_owned();
-    let place = |value: &Value| PlaceReport {
-        offset: whole(value, "offset"),
-        field: text(value, "field"),
-        place: text(value, "place"),
-        local_hitm: whole(value, "local_hitm"),
-        remote_hitm: whole(value, "remote_hitm"),
-        loads: whole(value, "loads"),
-        stores: whole(value, "stores"),
-        miss_ns_mean: value["miss_ns_mean"].as_f64().unwrap_or(0.0),
-        cores: whole(value, "cores"),
-        nodes: whole(value, "nodes"),
-    };
-    let line = |value: &Value| LineReport {
-        name: text(value, "name"),
-        node: whole(value, "node"),
-        local_hitm: whole(value, "local_hitm"),
-        remote_hitm: whole(value, "remote_hitm"),
-        loads: whole(value, "loads"),
-        stores: whole(value, "stores"),
-        places: value["places"].as_array().map_or_else(Vec::new, |all| all.iter().map(place).collect()),
-    };
+pub fn from_json(value: &Value) -> Vec<Line> {
     value.as_array().map_or_else(Vec::new, |all| all.iter().map(line).collect())
 }
 
-/// The table of lines, and a page for each of the first `pages`.
-pub fn to_text(lines: &[LineReport], statements: u64, top: usize, pages: usize) -> String {
-    let mut out = String::new();
-    let total: u64 = lines.iter().map(|line| line.local_hitm + line.remote_hitm).sum();
-    let _ = writeln!(out, "   #   share   HITM local  remote   a statement      loads     stores  node  what");
-    for (at, line) in lines.iter().take(top).enumerate() {
-        let hitm = line.local_hitm + line.remote_hitm;
-        let _ = writeln!(
-            out,
-            "{at:4} {:6.2}% {:12} {:7} {:13.4} {:10} {:10} {:5}  {}",
-            100.0 * hitm as f64 / total.max(1) as f64,
-            line.local_hitm,
-            line.remote_hitm,
-            hitm as f64 / statements.max(1) as f64,
-            line.loads,
-            line.stores,
-            line.node,
-            line.name,
-        );
+fn line(value: &Value) -> Line {
+    // Numbers rather than addresses: those of the host differ from run to run.
+    let address = value["number"].as_u64().unwrap_or(0) * homenode_lines::LINE_BYTES;
+    let mut line = Line {
+        address,
+        virtual_address: address,
+        memory_node: value["node"].as_u64().map(|node| node as usize),
+        ..Line::default()
+    };
+    let mut instructions: Vec<&str> = Vec::new();
+    for value in value["places"].as_array().into_iter().flatten() {
+        let at = value["place"].as_str().unwrap_or("");
+        // One place in the text may be several in the program (generic code, inlined code): they are added up.
+        let instruction = instructions.iter().position(|known| *known == at).unwrap_or_else(|| {
+            instructions.push(at);
+            instructions.len() - 1
+        });
+        let key = (value["offset"].as_u64().unwrap_or(0), instruction as u64);
+        let read = place(value, at);
+        line.counts.merge(&read.counts);
+        line.cpus.extend(&read.cpus);
+        merge(line.places.entry(key).or_default(), read);
     }
-    for (at, line) in lines.iter().take(pages.min(top)).enumerate() {
-        let _ = writeln!(out, "\nline {at}: {} (memory of node {})", line.name, line.node);
-        let _ = writeln!(out, "  offset  HITM local  remote      loads     stores  mean ns  cores nodes  field, code");
-        for place in &line.places {
-            let _ = writeln!(
-                out,
-                "    0x{:02x} {:11} {:7} {:10} {:10} {:8.1} {:6} {:5}  {} {}",
-                place.offset,
-                place.local_hitm,
-                place.remote_hitm,
-                place.loads,
-                place.stores,
-                place.miss_ns_mean,
-                place.cores,
-                place.nodes,
-                if place.field.is_empty() { "-" } else { &place.field },
-                place.place,
-            );
-        }
-        if let Some(advice) = advice(line) {
-            let _ = writeln!(out, "  {advice}");
-        }
-    }
-    out
+    line.cpus.sort_unstable();
+    line.cpus.dedup();
+    line
 }
 
-/// Which offsets should leave the line: those that are read by many and hardly written, beside ones that are written.
-pub fn advice(line: &LineReport) -> Option<String> {
-    let mut offsets: Vec<u64> = line.places.iter().map(|place| place.offset).collect();
-    offsets.dedup();
-    let sums = |offset: u64| {
-        let here = line.places.iter().filter(|place| place.offset == offset);
-        here.fold((0, 0, 0), |sum, place| {
-            (sum.0 + place.loads, sum.1 + place.stores, sum.2 + place.local_hitm + place.remote_hitm)
-        })
+fn place(value: &Value, at: &str) -> Place {
+    let whole = |value: &Value| value.as_u64().unwrap_or(0);
+    let list = |value: &Value| value.as_array().map_or_else(Vec::new, |all| all.iter().map(whole).collect::<Vec<_>>());
+    let stack = |pair: &Value| {
+        let names = pair[0].as_array()?.iter().map(|name| Some(name.as_str()?.to_owned()));
+        Some((names.collect::<Option<Vec<String>>>()?, whole(&pair[1])))
     };
-    let is_read_mostly = |&offset: &u64| {
-        let (loads, stores, _) = sums(offset);
-        loads > 20 * stores
+    let mut counts = Counts {
+        records: whole(&value["accesses"]),
+        stores: whole(&value["stores"]),
+        store_misses: whole(&value["store_misses"]),
+        latency_sum: whole(&value["miss_ns"]),
+        latency_samples: whole(&value["misses"]),
+        ..Counts::default()
     };
-    let (quiet, busy): (Vec<u64>, Vec<u64>) = offsets.iter().partition(|offset| is_read_mostly(offset));
-    let saved: u64 = quiet.iter().map(|offset| sums(*offset).2).sum();
-    if quiet.is_empty() || busy.is_empty() || saved == 0 {
-        return None;
+    for (source, loads) in list(&value["loads"]).into_iter().enumerate().filter(|(_, loads)| *loads > 0) {
+        *counts.loads.entry(found(source)).or_default() += loads;
     }
-    let total = line.local_hitm + line.remote_hitm;
-    let named = |offset: &u64| {
-        let place = line.places.iter().find(|place| place.offset == *offset);
-        place.filter(|place| !place.field.is_empty()).map_or_else(|| format!("0x{offset:02x}"), |p| p.field.clone())
-    };
-    let list: Vec<String> = quiet.iter().map(named).collect();
-    Some(format!(
-        "part: {} {} read and hardly written, beside what is written; on a line of {} own {:.0}% of this line's transfers would go",
-        list.join(", "),
-        if list.len() == 1 { "is" } else { "are" },
-        if list.len() == 1 { "its" } else { "their" },
-        100.0 * saved as f64 / total.max(1) as f64,
-    ))
+    Place {
+        counts,
+        cpus: list(&value["cores"]).into_iter().map(|core| core as usize).collect(),
+        function: at.trim_start_matches("crates/").to_owned(),
+        field: value["field"].as_str().map(str::to_owned),
+        callers: value["callers"].as_array().into_iter().flatten().filter_map(stack).collect(),
+    }
+}
+
+fn merge(place: &mut Place, more: Place) {
+    place.counts.merge(&more.counts);
+    place.cpus.extend(more.cpus);
+    place.cpus.sort_unstable();
+    place.cpus.dedup();
+    (place.function, place.field) = (more.function, more.field);
+    for (stack, samples) in more.callers {
+        *place.callers.entry(stack).or_default() += samples;
+    }
+}
+
+/// What a processor's counters call that source.
+fn found(source: usize) -> Found {
+    match source {
+        s if s == Source::Own as usize || s == Source::Upgrade as usize => Found::Core,
+        s if s == Source::L3 as usize || s == Source::NodeClean as usize => Found::LocalCache,
+        s if s == Source::LocalHitm as usize => Found::LocalModified,
+        s if s == Source::RemoteHitm as usize => Found::RemoteModified,
+        s if s == Source::LocalMemory as usize => Found::LocalMemory,
+        s if s == Source::RemoteMemory as usize => Found::RemoteMemory,
+        _ => Found::Unknown,
+    }
+}
+
+/// How a run's lines are shown.
+pub fn view<'a>(hardware: &Hardware, topology: &'a homenode_topology::Topology, statements: u64) -> View<'a> {
+    View { topology: Some(topology), unit: "ns", hit_latency: hardware.hit_ns.round() as u64, statements }
+}
+
+/// The fields that a report's page says to part, as `--part` takes them; empty if there are none or they have no names.
+pub fn fields_to_part(line: &Line, view: &View<'_>) -> Vec<String> {
+    let offsets = to_part(line, view).map_or_else(Vec::new, |part| part.read);
+    let mut fields: Vec<String> = offsets.iter().filter_map(|offset| line.field(*offset)).map(of_all).collect();
+    fields.dedup();
+    fields
+}
+
+/// `pool::Frame[12].latch` is `pool::Frame.latch` of every frame.
+fn of_all(field: &str) -> String {
+    let (Some(open), Some(close)) = (field.find('['), field.find(']')) else { return field.to_owned() };
+    format!("{}{}", &field[..open], &field[close + 1..])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn place(offset: u64, loads: u64, stores: u64, remote_hitm: u64) -> PlaceReport {
-        PlaceReport { offset, loads, stores, remote_hitm, field: format!("S[0].f{offset}"), ..PlaceReport::default() }
+    const VIEW: View<'_> = View { topology: None, unit: "ns", hit_latency: 2, statements: 10 };
+
+    fn record() -> Value {
+        let loads = |hitm: u64| json!([7, 0, 0, 0, 0, hitm, 0, 0]);
+        let place = |offset: u64, field: &str, at: &str, hitm: u64, stores: u64| {
+            json!({ "offset": offset, "field": field, "place": at, "accesses": 7 + hitm, "loads": loads(hitm), "stores": stores,
+                "store_misses": 0, "miss_ns": 100 * hitm, "misses": hitm, "cores": [1, 70], "callers": [[["a", "b"], 2]] })
+        };
+        json!([{ "number": 3, "node": 1, "places": [
+            place(0, "S[4].limit", "crates/s/src/s.rs:5", 3, 0),
+            place(0, "S[4].limit", "crates/s/src/s.rs:5", 2, 0),
+            place(8, "S[4].next", "crates/s/src/s.rs:9", 1, 8),
+        ] }])
     }
 
     #[test]
-    fn a_read_mostly_field_beside_a_written_one_is_found() {
-        let mut line = LineReport {
-            places: vec![place(0, 1000, 0, 300), place(8, 100, 900, 200)],
-            remote_hitm: 500,
-            ..LineReport::default()
-        };
-        let text = advice(&line).unwrap();
-        assert!(text.contains("S[0].f0 is read") && text.contains("60%"), "{text}");
-        line.places.pop();
-        assert_eq!(advice(&line), None, "nothing disturbs it");
+    fn records_become_lines_and_one_place_in_the_text_is_one() {
+        let lines = from_json(&record());
+        let line = &lines[0];
+        assert_eq!((line.address, line.memory_node, &line.cpus[..]), (192, Some(1), &[1, 70][..]));
+        assert_eq!((line.places.len(), line.counts.modified(), line.counts.stores), (2, 6, 8));
+        let limit = &line.places[&(0, 0)];
+        assert_eq!((limit.counts.modified(), limit.counts.mean_latency()), (5, Some(100.0)));
+        assert_eq!(limit.by_count(), [(&["a".to_owned(), "b".to_owned()][..], 4)]);
+        assert_eq!(limit.function, "s/src/s.rs:5");
     }
 
     #[test]
-    fn the_table_shows_shares_and_pages() {
-        let line = |name: &str, remote_hitm| LineReport {
-            name: name.to_owned(),
-            remote_hitm,
-            places: vec![place(8, 10, 5, remote_hitm)],
-            ..LineReport::default()
-        };
-        let text = to_text(&[line("A[0]", 75), line("B[1]", 25)], 100, 10, 1);
-        assert!(text.contains(" 75.00%") && text.contains("0.7500") && text.contains("B[1]"), "{text}");
-        assert!(text.contains("0x08") && text.contains("line 0: A[0]") && !text.contains("line 1:"), "{text}");
+    fn what_to_part_is_named_without_which_one_it_is() {
+        let lines = from_json(&record());
+        assert_eq!(fields_to_part(&lines[0], &VIEW), ["S.limit"]);
+    }
+
+    #[test]
+    fn sets_of_cores_are_listed() {
+        assert_eq!(cores(&[0b101, 1 << 6]), [0, 2, 70]);
+        assert_eq!(cores(&[]), [0usize; 0]);
     }
 }

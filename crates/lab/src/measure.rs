@@ -316,7 +316,8 @@ impl Running {
     }
 }
 
-fn used(plan: &Plan, machine: &Machine, workload: &Workload) -> Hardware {
+/// The machine as the plan uses it.
+pub fn used(plan: &Plan, machine: &Machine, workload: &Workload) -> Hardware {
     let mut hardware = machine.hardware.restricted(plan.nodes, plan.cores);
     if plan.far_memory {
         hardware.nodes.extend(machine.far_memory.clone());
@@ -484,7 +485,7 @@ fn drive(site: &Arc<Site>, workload: &Workload, gathered: &Arc<Mutex<Gathered>>)
         let mut gathered = gathered.lock().expect("no worker failed");
         gathered.counters = measure::counters();
         gathered.pages = measure::pages_by_home();
-        gathered.lines = crate::lines::to_json(&measure::lines(), &site.hardware);
+        gathered.lines = crate::lines::to_json(&measure::lines());
         gathered.waits =
             waits().into_iter().map(|(name, ns)| (name.clone(), ns - ended(&waits_before, &name))).collect();
         gathered.waits.retain(|(_, ns)| *ns > 0);

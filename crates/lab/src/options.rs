@@ -39,6 +39,7 @@ Options of run and c2c:
   --json               One JSON object a run
   --top <N>            c2c: lines in the table [default: 20]
   --pages <N>          c2c: lines shown in detail [default: 3]
+  --no-rerun           c2c: don't run again with fields parted, for each of those lines that has some to part
 
 Options of reproduce:
   --quick              Short runs, two seeds: within three minutes
@@ -119,6 +120,8 @@ pub struct RunOptions {
     pub top: usize,
     /// Lines shown in detail.
     pub pages: usize,
+    /// Run again with fields parted.
+    pub rerun: bool,
 }
 
 impl Default for RunOptions {
@@ -140,6 +143,7 @@ impl Default for RunOptions {
             json: false,
             top: 20,
             pages: 3,
+            rerun: true,
         }
     }
 }
@@ -232,6 +236,7 @@ fn parse_run(args: &[String]) -> Result<Option<RunOptions>, String> {
             "--far-memory" => options.far_memory = true,
             "--free" => options.free.push(value()?.clone()),
             "--part" => options.parted.push(value()?.clone()),
+            "--no-rerun" => options.rerun = false,
             "--json" => options.json = true,
             other => return Err(format!("there is no option '{other}'")),
         }

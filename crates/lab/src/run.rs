@@ -5,8 +5,9 @@ use crate::machine;
 use crate::measure::{self, Figures, Plan};
 use crate::options::RunOptions;
 use crate::workloads;
+use homenode_lines::{Line, View};
 use homenode_platform::lab::sim::{Source, WhatIf};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Runs what the options ask for, once for each number of nodes, and prints a line each.
 ///
@@ -44,24 +45,87 @@ pub fn run_all(options: &RunOptions) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs once for each number of nodes and shows the lines that moved: the command `c2c`.
+/// Runs once for each number of nodes and shows the lines that moved, and what parting fields of them would bring: the command `c2c`.
 ///
 /// # Errors
 /// A sentence.
 pub fn show_lines(options: &RunOptions) -> Result<(), String> {
     for &nodes in &options.nodes {
-        let (plan, machine, _) = measure::check(&Plan { record: true, ..plan_of(options, nodes) })?;
+        let (plan, machine, workload) = measure::check(&Plan { record: true, ..plan_of(options, nodes) })?;
         let figures = measure::run(&plan)?;
+        let hardware = measure::used(&plan, &machine, workload);
+        let topology = machine::topology(&hardware);
+        let view = lines::view(&hardware, &topology, figures.done);
+        let shown = lines::from_json(&figures.lines);
         if options.json {
-            println!("{}", figures.lines);
+            let reruns = reruns(options, &plan, &shown, &view)?;
+            let reruns = reruns.iter().map(|rerun| rerun.to_json(&figures)).collect::<Vec<_>>();
+            println!("{}", json!({ "figures": figures.to_json(), "lines": figures.lines, "parted": reruns }));
             continue;
         }
         let nodes = plan.nodes;
         println!("{} on {}: {}, {nodes} nodes used; seed {}", plan.workload, plan.design, machine.about, plan.seed);
         println!("{HEAD}\n{}\n", row(&plan, &figures));
-        print!("{}", lines::to_text(&lines::from_json(&figures.lines), figures.done, options.top, options.pages));
+        print!("{}", homenode_lines::table(&shown, options.top, &view));
+        let reruns = reruns(options, &plan, &shown, &view)?;
+        for (at, line) in shown.iter().take(options.pages).enumerate() {
+            print!("\n{}", homenode_lines::line_page(line, &view));
+            if let Some(rerun) = reruns.iter().find(|rerun| rerun.line == at) {
+                println!("{}", rerun.line(&figures));
+            }
+        }
     }
     Ok(())
+}
+
+/// A run in which the fields that a line's page says to part have lines of their own.
+struct Rerun {
+    /// Which line's page.
+    line: usize,
+    fields: Vec<String>,
+    figures: Figures,
+}
+
+/// Runs again for each shown line that has fields to part, with them parted.
+fn reruns(options: &RunOptions, plan: &Plan, lines: &[Line], view: &View<'_>) -> Result<Vec<Rerun>, String> {
+    let mut reruns: Vec<Rerun> = Vec::new();
+    let pages = if options.rerun { options.pages } else { 0 };
+    for (line, fields) in lines.iter().take(pages).map(|line| lines::fields_to_part(line, view)).enumerate() {
+        if fields.is_empty() {
+            continue;
+        }
+        // Lines of structures of one kind want the same change.
+        let figures = match reruns.iter().find(|rerun| rerun.fields == fields) {
+            Some(same) => same.figures.clone(),
+            None => {
+                let mut again = plan.clone();
+                again.what_if.parted.extend(fields.iter().cloned());
+                measure::run(&again)?
+            }
+        };
+        reruns.push(Rerun { line, fields, figures });
+    }
+    Ok(reruns)
+}
+
+impl Rerun {
+    fn line(&self, before: &Figures) -> String {
+        let hitm = |figures: &Figures| figures.each(Source::LocalHitm) + figures.each(Source::RemoteHitm);
+        format!(
+            "by a re-run with {} on lines of their own: {:.0} a second instead of {:.0} ({:+.1}%), {:.3} HITM a statement instead of {:.3}",
+            self.fields.join(", "),
+            self.figures.per_second,
+            before.per_second,
+            100.0 * (self.figures.per_second / before.per_second - 1.0),
+            hitm(&self.figures),
+            hitm(before),
+        )
+    }
+
+    fn to_json(&self, before: &Figures) -> Value {
+        let gain = self.figures.per_second / before.per_second - 1.0;
+        json!({ "line": self.line, "fields": self.fields, "figures": self.figures.to_json(), "gain": gain })
+    }
 }
 
 /// The plan for one number of nodes.

@@ -3,6 +3,7 @@
 
 use homenode_lab::measure::{Plan, check, run};
 use homenode_lab::{machine, micro};
+use homenode_lines::{Found, Line};
 use homenode_platform::lab::sim::Source;
 
 /// As the lab's program has it: what a run's cores allocate lies where it lies in every run.
@@ -16,7 +17,8 @@ fn machines_give_back_their_latencies_and_runs_repeat() {
     a_contended_line_does_what_its_transfers_allow();
     one_seed_one_run();
     reads_write_no_shared_line();
-    the_line_report_names_what_is_shared();
+    the_line_report_names_what_is_shared_and_who_called();
+    a_suggestion_is_right_about_its_gain();
     nonsense_is_refused_in_one_line();
 }
 
@@ -64,20 +66,58 @@ fn one_seed_one_run() {
 }
 
 fn reads_write_no_shared_line() {
-    let plan = Plan { for_ns: 2_000_000, warm_ns: 1_000_000, ..short("hot-root", 4) };
+    // Two rounds of housekeeping, which looks at every session's slot.
+    let plan = Plan { for_ns: 10_000_000, warm_ns: 1_000_000, ..short("hot-root", 4) };
     let figures = run(&plan).unwrap();
     assert!(figures.each(Source::RemoteHitm) < 0.05, "{figures:?}");
     let old = run(&Plan { design: "descriptor-64".to_owned(), ..plan }).unwrap();
     assert!(old.each(Source::RemoteHitm) > 1.0, "{old:?}");
 }
 
-fn the_line_report_names_what_is_shared() {
-    let figures = run(&Plan { record: true, ..short("update-non-index", 2) }).unwrap();
+fn the_line_report_names_what_is_shared_and_who_called() {
+    // Long enough that busy lines are sampled.
+    let plan = Plan { record: true, for_ns: 1_000_000, ..short("update-non-index", 4) };
+    let figures = run(&plan).unwrap();
     let lines = homenode_lab::lines::from_json(&figures.lines);
-    let named = |name: &str| lines.iter().any(|line| line.name.starts_with(name) && line.remote_hitm > 0);
-    assert!(named("log::Shared") && named("Manager"), "{:?}", lines.iter().map(|line| &line.name).collect::<Vec<_>>());
-    let tail = lines.iter().find(|line| line.name.starts_with("log::Shared")).unwrap();
-    assert!(tail.places.iter().any(|place| place.field.ends_with(".slots") && place.place.contains("insert.rs")));
+    let with = |name: &str| {
+        let here =
+            |line: &&Line| line.places.values().any(|place| place.field.iter().any(|field| field.starts_with(name)));
+        lines.iter().find(here).unwrap_or_else(|| panic!("{name} moves between nodes"))
+    };
+    assert!(with("Manager").counts.found(Found::RemoteModified) > 0);
+    let tail = with("log::Shared");
+    let slots = tail.places.values().find(|place| place.field.iter().any(|field| field.ends_with(".slots"))).unwrap();
+    assert!(slots.function.contains("insert.rs"), "{slots:?}");
+    let sampled: Vec<_> =
+        lines.iter().flat_map(|line| line.places.values()).flat_map(|place| place.callers.keys()).collect();
+    assert!(sampled.iter().any(|stack| stack.iter().any(|name| name.starts_with("engine/"))), "{sampled:?}");
+    let again = run(&plan).unwrap();
+    assert_eq!(figures.trace_hash, again.trace_hash);
+    let same = lines == homenode_lab::lines::from_json(&again.lines);
+    assert!(same, "the report is the same in every run of a seed, callers included");
+}
+
+/// The document's own case: parting read-mostly fields from a counter. What the re-run predicts is what the parted layout does.
+fn a_suggestion_is_right_about_its_gain() {
+    let of = |design: &str| Plan {
+        for_ns: 500_000,
+        warm_ns: 100_000,
+        record: true,
+        ..Plan::new("xeon-6442y-2s", "one-line", design, 2)
+    };
+    let (plan, machine, workload) = check(&of("one-line")).unwrap();
+    let figures = run(&plan).unwrap();
+    let hardware = homenode_lab::measure::used(&plan, &machine, workload);
+    let topology = machine::topology(&hardware);
+    let view = homenode_lab::lines::view(&hardware, &topology, figures.done);
+    let hottest = &homenode_lab::lines::from_json(&figures.lines)[0];
+    let fields = homenode_lab::lines::fields_to_part(hottest, &view);
+    assert_eq!(fields, ["Variables.oldest", "Variables.limit"]);
+    let mut parted = plan.clone();
+    parted.what_if.parted = fields;
+    let (predicted, real) = (run(&parted).unwrap().per_second, run(&of("parted")).unwrap().per_second);
+    assert!(predicted > 1.1 * figures.per_second, "{predicted} {}", figures.per_second);
+    assert!((predicted / real - 1.0).abs() < 0.05, "{predicted} {real}");
 }
 
 fn nonsense_is_refused_in_one_line() {

@@ -1,4 +1,4 @@
-//! How is a short critical section guarded? A mutex that parks the task, not the thread.
+//! How is a short critical section guarded? A mutex that parks the task, not the thread. And what is made once: `OnceLock`.
 //!
 //! For slow paths and start-up only: hot paths share nothing or use latches.
 
@@ -9,6 +9,11 @@ use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+
+#[cfg(homenode_lab)]
+pub use crate::lab::OnceLock;
+#[cfg(not(homenode_lab))]
+pub use std::sync::OnceLock;
 
 const LOCKED: u32 = 1;
 const WAITERS: u32 = 2;

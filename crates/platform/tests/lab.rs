@@ -4,7 +4,7 @@
 use homenode_platform::atomic::{AtomicU64, Ordering::SeqCst};
 use homenode_platform::fs::{self, File, OpenOptions};
 use homenode_platform::lab::{self, Config, Failure, Outcome, Scheduler};
-use homenode_platform::sync::Mutex;
+use homenode_platform::sync::{Mutex, OnceLock};
 use homenode_platform::wait::WaitEvent;
 use homenode_platform::{clock, task, thread};
 use std::path::Path;
@@ -230,4 +230,30 @@ fn faults_strike_once_and_say_what_they_are() {
         assert_eq!(raw(other.try_lock_exclusive()), Some(libc::EWOULDBLOCK));
     });
     assert_eq!(report.outcome, Outcome::Finished);
+}
+
+#[test]
+fn what_is_made_once_is_made_by_one_while_others_wait() {
+    for seed in 0..100 {
+        let report = lab::run(&config(seed), || {
+            let shared = Arc::new((OnceLock::new(), AtomicU64::new(0)));
+            let start = |i: u64| {
+                let shared = shared.clone();
+                thread::spawn(&format!("t{i}"), move || {
+                    let (once, made) = &*shared;
+                    let value = once.get_or_init(|| {
+                        made.fetch_add(1, SeqCst);
+                        task::yield_now();
+                        made.load(SeqCst) + i
+                    });
+                    assert_eq!(once.get(), Some(value));
+                    assert_eq!(once.set(7), Err(7));
+                })
+            };
+            let threads: Vec<_> = (0..3).map(start).collect();
+            threads.into_iter().for_each(thread::JoinHandle::join);
+            assert_eq!(shared.1.load(SeqCst), 1, "made once");
+        });
+        assert_eq!(report.outcome, Outcome::Finished, "seed {seed}");
+    }
 }

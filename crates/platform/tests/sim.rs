@@ -6,7 +6,7 @@ use homenode_platform::lab::sim::{Device, Hardware, Home, Link, NodeSpec, SimCon
 use homenode_platform::lab::{self, Config, Outcome, Report, measure};
 use homenode_platform::sync::Mutex;
 use homenode_platform::wait::WaitEvent;
-use homenode_platform::{task, thread};
+use homenode_platform::{CachePadded, task, thread};
 use std::sync::{Arc, Mutex as Plain};
 
 const HIT: u64 = 1;
@@ -275,7 +275,8 @@ fn the_device_takes_its_time_and_serves_few_at_once() {
 fn busy_run(seed: u64) -> Report {
     run(seed, true, || {
         let words = words(0);
-        let count = Arc::new(Mutex::new(0));
+        // On a line of its own: what it shares one with is not this test's to say.
+        let count = Arc::new(CachePadded::new(Mutex::new(0)));
         let workers: Vec<_> = (0..12)
             .map(|worker| {
                 let (words, count) = (words.clone(), count.clone());

@@ -7,8 +7,7 @@
 
 use homenode_platform::CachePadded;
 use homenode_platform::atomic::{AtomicU32, AtomicU64, Ordering};
-use homenode_platform::sync::Mutex;
-use std::sync::OnceLock;
+use homenode_platform::sync::{Mutex, OnceLock};
 
 /// Entries of a chunk.
 const CHUNK_ENTRIES: usize = 4096;

@@ -11,7 +11,7 @@ use homenode_topology::Topology;
 use serde_json::json;
 
 use crate::InspectError;
-use crate::c2c::{self, Found, Line, perf};
+use crate::c2c::{self, Found, Line, Place, perf};
 use crate::text::share;
 use crate::units;
 
@@ -52,13 +52,14 @@ pub(super) fn run(options: &Options) -> Result<(), InspectError> {
     };
     c2c::name_fields(&mut accesses);
     let lines = c2c::lines(&accesses);
+    let view = c2c::View::cycles(topology.as_ref());
     if options.json {
-        println!("{:#}", as_json(&lines, options.top));
+        println!("{:#}", as_json(&lines, options.top, &view));
         return Ok(());
     }
-    print!("{}", c2c::table(&lines, options.top, topology.as_ref()));
+    print!("{}", c2c::table(&lines, options.top, &view));
     for line in lines.iter().filter(|line| line.counts.modified() > 0).take(options.pages) {
-        print!("\n{}", c2c::line_page(line, topology.as_ref()));
+        print!("\n{}", c2c::line_page(line, &view));
     }
     Ok(())
 }
@@ -112,7 +113,7 @@ fn perf_command(before: &[&str], data: &Path, after: &[&str], output: Option<Fil
     })
 }
 
-fn as_json(lines: &[Line], top: usize) -> serde_json::Value {
+fn as_json(lines: &[Line], top: usize, view: &c2c::View<'_>) -> serde_json::Value {
     let modified: u64 = lines.iter().map(|line| line.counts.modified()).sum();
     let rows = lines.iter().take(top).map(|line| {
         let places = line.places.iter().map(|((offset, instruction), place)| {
@@ -121,21 +122,21 @@ fn as_json(lines: &[Line], top: usize) -> serde_json::Value {
                 "instruction": instruction,
                 "function": place.function,
                 "field": place.field,
-                "callers": place.callers,
+                "callers": callers(place),
                 "cpus": place.cpus,
                 "records": place.counts.records,
                 "local_hitm": place.counts.found(Found::LocalModified),
                 "remote_hitm": place.counts.found(Found::RemoteModified),
                 "stores": place.counts.stores,
-                "mean_latency_cycles": place.counts.mean_latency_cycles(),
+                "mean_latency_cycles": place.counts.mean_latency(),
             })
         });
-        let part = c2c::to_part(line).map(|part| {
+        let part = c2c::to_part(line, view).map(|part| {
             json!({
                 "read": part.read,
                 "written": part.written,
                 "saved_share": share(part.saved, part.of),
-                "saved_cycles": part.saved_cycles,
+                "saved_cycles": part.saved_latency,
             })
         });
         json!({
@@ -153,4 +154,10 @@ fn as_json(lines: &[Line], top: usize) -> serde_json::Value {
         })
     });
     json!({ "hitm": modified, "lines": rows.collect::<Vec<_>>() })
+}
+
+/// Sampled call stacks, those seen most first.
+fn callers(place: &Place) -> Vec<serde_json::Value> {
+    let stacks = place.by_count();
+    stacks.iter().map(|(stack, samples)| json!({ "stack": stack, "samples": samples })).collect()
 }

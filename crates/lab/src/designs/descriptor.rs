@@ -11,6 +11,7 @@ use homenode_platform::atomic::{AtomicU32, Ordering};
 use homenode_platform::task;
 
 const REFCOUNT_ONE: u32 = 1;
+const REFCOUNT_MASK: u32 = USAGE_ONE - 1;
 const USAGE_ONE: u32 = 1 << 18;
 const USAGE_MASK: u32 = 0xF << 18;
 const HEADER_LOCKED: u32 = 1 << 22;
@@ -124,6 +125,11 @@ pub fn pin<D: Descriptor>(descriptor: &D) {
             Err(other) => now = other,
         }
     }
+}
+
+/// Whether others than the caller, who has a pin, have one too.
+pub fn is_pinned_by_others<D: Descriptor>(descriptor: &D) -> bool {
+    descriptor.state().load(Ordering::Acquire) & REFCOUNT_MASK > REFCOUNT_ONE
 }
 
 /// `UnpinBuffer`: a compare-and-swap loop as well.

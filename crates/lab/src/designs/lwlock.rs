@@ -24,6 +24,17 @@ pub enum Mode {
     Exclusive,
 }
 
+/// Who tries to take it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    /// Somebody who just came.
+    New,
+    /// Somebody who entered the list a moment ago: whoever holds the lock sees that, but it may have become free before.
+    Listed,
+    /// Somebody who was woken.
+    Woken,
+}
+
 struct Waiter {
     mode: Mode,
     task: Task,
@@ -55,12 +66,14 @@ impl LwLock {
         }
     }
 
-    fn attempt(&self, mode: Mode, woken: bool) -> bool {
+    fn attempt(&self, mode: Mode, turn: Turn) -> bool {
         let mut now = self.state.load(Ordering::Relaxed);
         loop {
             let free = match mode {
                 Mode::Exclusive => now & COUNTS == 0,
-                Mode::Shared => now & EXCLUSIVE == 0 && (woken || !self.fair || now & HAS_WAITERS == 0),
+                Mode::Shared if !self.fair || turn == Turn::Woken => now & EXCLUSIVE == 0,
+                Mode::Shared if turn == Turn::Listed => now & COUNTS == 0,
+                Mode::Shared => now & (EXCLUSIVE | HAS_WAITERS) == 0,
             };
             if !free {
                 return false;
@@ -87,12 +100,12 @@ impl LwLock {
 
     /// Takes the lock, sleeping if need be.
     pub fn lock(&self, mode: Mode) {
-        let mut woken = false;
-        while !self.attempt(mode, woken) {
+        let mut turn = Turn::New;
+        while !self.attempt(mode, turn) {
             let me = task::current();
             self.with_list(|waiters| {
                 let waiter = Waiter { mode, task: me.clone() };
-                if woken {
+                if turn == Turn::Woken {
                     waiters.push_front(waiter)
                 } else {
                     waiters.push_back(waiter)
@@ -100,12 +113,12 @@ impl LwLock {
                 self.state.fetch_or(HAS_WAITERS, Ordering::AcqRel);
             });
             // Once more: the holder may have gone before it could see us.
-            if self.attempt(mode, woken) {
+            if self.attempt(mode, if turn == Turn::Woken { turn } else { Turn::Listed }) {
                 self.leave(&me);
                 return;
             }
             self.sleep(&me);
-            woken = true;
+            turn = Turn::Woken;
         }
     }
 

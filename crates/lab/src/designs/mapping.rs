@@ -2,28 +2,29 @@
 //!
 //! A page that comes takes the part of the page that leaves exclusively, and its own; everybody who looks a page up takes the
 //! part shared. Tikhonov et al. (Postgres Professional 2018) found inserts that waited minutes for such a part, which held a
-//! page that others looked up all the time.
+//! page that others looked up all the time; they made it 512 parts, which was not enough, and the lock fair, which was.
 
+use super::descriptor::{Descriptor, OneLine, is_pinned_by_others, pin, unpin};
 use super::lwlock::{LwLock, Mode};
 use homenode_platform::CachePadded;
 use homenode_platform::atomic::{AtomicU32, AtomicU64, Ordering};
 
-const PARTS: usize = 128;
-const BUCKET: usize = 4;
+/// Entries of a bucket: a line of them.
+const BUCKET: usize = 8;
 
-/// The table.
-pub struct Mapping {
+/// The table. Pages are numbered from 1.
+struct Mapping {
     parts: Box<[CachePadded<LwLock>]>,
+    /// A page's number and its buffer's, or 0.
     buckets: Box<[[AtomicU64; BUCKET]]>,
 }
 
 impl Mapping {
-    /// A table for about `pages` pages.
-    pub fn new(pages: usize, fair: bool) -> Mapping {
+    fn new(buffers: usize, parts: usize, fair: bool) -> Mapping {
         let bucket = || std::array::from_fn(|_| AtomicU64::new(0));
         Mapping {
-            parts: (0..PARTS).map(|_| CachePadded::new(LwLock::new(fair))).collect(),
-            buckets: (0..pages.next_power_of_two()).map(|_| bucket()).collect(),
+            parts: (0..parts).map(|_| CachePadded::new(LwLock::new(fair))).collect(),
+            buckets: (0..2 * buffers.next_power_of_two()).map(|_| bucket()).collect(),
         }
     }
 
@@ -31,39 +32,117 @@ impl Mapping {
         (page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize
     }
 
-    /// The part that a page belongs to.
-    pub fn part_of(page: u64) -> usize {
-        Mapping::hash(page) % PARTS
+    fn part(&self, page: u64) -> usize {
+        Mapping::hash(page) % self.parts.len()
     }
 
-    /// Looks a page up, under its part's shared lock, and does `then` (the pin) before that is given up.
-    pub fn look_up(&self, page: u64, then: impl FnOnce()) {
-        let lock = &self.parts[Mapping::part_of(page)];
+    fn bucket(&self, page: u64) -> &[AtomicU64; BUCKET] {
+        &self.buckets[Mapping::hash(page) / self.parts.len() % self.buckets.len()]
+    }
+
+    /// The entry that fits; the page's part is locked.
+    fn find(&self, page: u64, fits: impl Fn(u64) -> bool) -> Option<&AtomicU64> {
+        self.bucket(page).iter().find(|entry| fits(entry.load(Ordering::Relaxed)))
+    }
+
+    fn enter(&self, page: u64, buffer: usize) {
+        let free = self.find(page, |entry| entry == 0).expect("twice as many buckets as buffers, of eight entries");
+        free.store(page << 32 | buffer as u64, Ordering::Relaxed);
+    }
+
+    /// Looks a page up under its part's shared lock, and does `then` (the pin) before that is given up.
+    fn look_up(&self, page: u64, then: impl FnOnce(usize)) -> Option<usize> {
+        let lock = &self.parts[self.part(page)];
         lock.lock(Mode::Shared);
-        for entry in &self.buckets[Mapping::hash(page) / PARTS % self.buckets.len()] {
-            if entry.load(Ordering::Relaxed) == page {
-                break;
-            }
+        let entry = self.find(page, |entry| entry >> 32 == page);
+        let buffer = entry.map(|entry| entry.load(Ordering::Relaxed) as u32 as usize);
+        if let Some(buffer) = buffer {
+            then(buffer);
         }
-        then();
         lock.unlock(Mode::Shared);
+        buffer
     }
 
-    /// `new` takes the buffer of `old`: both parts exclusively, the lower first.
-    pub fn replace(&self, old: u64, new: u64) {
-        let (a, b) = (Mapping::part_of(old), Mapping::part_of(new));
+    /// `new` takes the buffer of `old` if `may` says so and it is not there yet: both parts exclusively, the lower first.
+    fn replace(&self, old: u64, new: u64, buffer: usize, may: impl FnOnce() -> bool) -> bool {
+        let (a, b) = (self.part(old), self.part(new));
         let (first, second) = (a.min(b), a.max(b));
         self.parts[first].lock(Mode::Exclusive);
         if second != first {
             self.parts[second].lock(Mode::Exclusive);
         }
-        let bucket = |page: u64| &self.buckets[Mapping::hash(page) / PARTS % self.buckets.len()];
-        bucket(old)[0].store(0, Ordering::Relaxed);
-        bucket(new)[0].store(new, Ordering::Relaxed);
+        let good = self.find(new, |entry| entry >> 32 == new).is_none() && may();
+        if good {
+            let gone = self.find(old, |entry| entry >> 32 == old).expect("a buffer's page is in the table");
+            gone.store(0, Ordering::Relaxed);
+            self.enter(new, buffer);
+        }
         if second != first {
             self.parts[second].unlock(Mode::Exclusive);
         }
         self.parts[first].unlock(Mode::Exclusive);
+        good
+    }
+}
+
+/// Buffers with their descriptors, under the mapping and the hand.
+pub struct Buffers {
+    mapping: Mapping,
+    hand: ClockHand,
+    descriptors: Vec<OneLine>,
+    /// The page of each buffer, changed by who has it pinned alone.
+    pages: Vec<AtomicU32>,
+}
+
+impl Buffers {
+    /// `count` buffers that hold the pages from 1 on.
+    pub fn new(count: usize, parts: usize, fair: bool) -> Buffers {
+        let mapping = Mapping::new(count, parts, fair);
+        (0..count).for_each(|buffer| mapping.enter(buffer as u64 + 1, buffer));
+        Buffers {
+            mapping,
+            hand: ClockHand::new(count),
+            descriptors: (0..count as u32).map(|page| OneLine::new(page, fair)).collect(),
+            pages: (0..count as u32).map(|page| AtomicU32::new(page + 1)).collect(),
+        }
+    }
+
+    /// Does `read` with the page's buffer, its content locked shared. A page that is in none is fetched with `load` into one that
+    /// another page leaves; `waited` is told how long that took before the buffer was its own.
+    pub fn read(&self, page: u64, read: impl FnOnce(usize), load: &dyn Fn(), waited: &dyn Fn(u64)) {
+        loop {
+            let found = self.mapping.look_up(page, |buffer| pin(&self.descriptors[buffer]));
+            if let Some(buffer) = found {
+                let descriptor = &self.descriptors[buffer];
+                self.hand.used(buffer);
+                descriptor.lock().lock(Mode::Shared);
+                read(buffer);
+                descriptor.lock().unlock(Mode::Shared);
+                unpin(descriptor);
+                return;
+            }
+            self.fetch(page, load, waited);
+        }
+    }
+
+    fn fetch(&self, page: u64, load: &dyn Fn(), waited: &dyn Fn(u64)) {
+        let begun = homenode_platform::lab::measure::now_ns();
+        let buffer = self.hand.victim();
+        let descriptor = &self.descriptors[buffer];
+        pin(descriptor);
+        if !is_pinned_by_others(descriptor) {
+            let old = self.pages[buffer].load(Ordering::Relaxed);
+            // Who finds the page from now on waits for its content.
+            descriptor.lock().lock(Mode::Exclusive);
+            let alone = || !is_pinned_by_others(descriptor);
+            if self.mapping.replace(u64::from(old), page, buffer, alone) {
+                waited(homenode_platform::lab::measure::now_ns() - begun);
+                self.pages[buffer].store(page as u32, Ordering::Relaxed);
+                load();
+            }
+            descriptor.lock().unlock(Mode::Exclusive);
+        }
+        unpin(descriptor);
     }
 }
 
@@ -79,6 +158,14 @@ impl ClockHand {
         ClockHand {
             next: CachePadded::new(AtomicU32::new(0)),
             usage: (0..buffers).map(|_| AtomicU32::new(1)).collect(),
+        }
+    }
+
+    /// A buffer was used (PostgreSQL counts to 5).
+    fn used(&self, buffer: usize) {
+        let usage = self.usage[buffer].load(Ordering::Relaxed);
+        if usage < 5 {
+            self.usage[buffer].store(usage + 1, Ordering::Relaxed);
         }
     }
 

@@ -162,6 +162,16 @@ struct Variables {
     limit: AtomicU64,
 }
 
+impl Variables {
+    /// Names its fields for the line report, whose suggestion is what the document did.
+    fn named() -> Arc<Variables> {
+        let shared = Arc::new(Variables::default());
+        let fields = homenode_platform::fields!(Variables { next, oldest, limit });
+        homenode_platform::name_memory(Arc::as_ptr(&shared), 1, "Variables", fields);
+        shared
+    }
+}
+
 #[repr(align(128))]
 #[derive(Default)]
 struct Parted {
@@ -182,7 +192,7 @@ fn one_line(site: &Arc<Site>) -> MakeStep {
     };
     match site.plan.design.as_str() {
         "one-line" => {
-            let shared = Arc::new(Variables::default());
+            let shared = Variables::named();
             Arc::new(move |_| -> Step {
                 let it = shared.clone();
                 Box::new(move || work(&it.next, &it.oldest, &it.limit))

@@ -6,6 +6,7 @@ mod oltp;
 mod pages;
 mod placement;
 mod point_join;
+mod replacement;
 mod store;
 mod tpcb;
 
@@ -26,6 +27,7 @@ pub const ALL: &[&Workload] = &[
     &placement::MEMSET,
     &placement::VICTIMS,
     &placement::SORTED_SCANS,
+    &replacement::WORKLOAD,
 ];
 
 /// Finds a workload by its name.

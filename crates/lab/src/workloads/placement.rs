@@ -1,6 +1,7 @@
 //! Where do bytes lie, and what does it cost to walk over them? Scans, and memory filled under each policy.
 
 use super::{random, store};
+use crate::designs::mapping::ClockHand;
 use crate::measure::{MakeStep, Site, Step, Workload};
 use homenode_engine::{Isolation, KeyRange};
 use homenode_memory::Policy;
@@ -140,13 +141,16 @@ pub const VICTIMS: Workload = Workload {
     processes: true,
     smaller_caches: 32,
     for_ns: 2_000_000,
-    warm_ns: 500_000,
+    // The buffers are filled in this time.
+    warm_ns: 4_000_000,
     set_up: victims,
 };
 
 /// A scan's work on a page of 8 KiB: 61 rows.
 const PAGE_NS: u64 = 61 * 90;
 const PAGE_BYTES: usize = 8192;
+/// What fetching one from the system's page cache takes: a call and a copy of 8 KiB.
+const FETCH_NS: u64 = 3_000;
 /// Pages of a session's table.
 const PAGES: usize = 128;
 
@@ -154,25 +158,22 @@ fn victims(site: &Arc<Site>) -> MakeStep {
     let sessions = site.plan.sessions;
     let nodes = (0..site.plan.nodes as u8).collect();
     let pool = Arc::new(Block::new(sessions * PAGES * PAGE_BYTES, Home::Interleave(nodes)));
-    // With one hand, sessions that fill their tables at the same time get victims in turn, a run of random length each.
-    let scattered = site.plan.design == "one-clock";
-    let mut order: Vec<Vec<usize>> = vec![Vec::new(); sessions];
-    if scattered {
-        let mut random = random(site.plan.seed, 0);
-        for buffer in 0..sessions * PAGES {
-            let open: Vec<usize> = (0..sessions).filter(|session| order[*session].len() < PAGES).collect();
-            order[open[random.below(open.len() as u64) as usize]].push(buffer);
-        }
-    } else {
-        // A file read in order, or a partition for each core: runs of buffers that follow each other.
-        order.iter_mut().enumerate().for_each(|(session, own)| own.extend(session * PAGES..(session + 1) * PAGES));
-    }
-    let order = Arc::new(order);
+    let hand = Arc::new(ClockHand::new(sessions * PAGES));
+    let one_clock = site.plan.design == "one-clock";
     Arc::new(move |worker| -> Step {
-        let (pool, order) = (pool.clone(), order.clone());
+        let (pool, hand) = (pool.clone(), hand.clone());
+        // A file read in order, or a partition for each core: runs of buffers that follow each other.
+        let in_order = (worker * PAGES..(worker + 1) * PAGES).collect();
+        // With one hand, sessions that fill their tables at the same time get the victims in turn, as it happens.
+        let mut buffers: Vec<usize> = if one_clock { Vec::new() } else { in_order };
         let mut at = 0;
         Box::new(move || {
-            pool.walk(order[worker][at % PAGES] * PAGE_BYTES, PAGE_BYTES);
+            if buffers.len() < PAGES {
+                buffers.push(hand.victim());
+                measure::work_ns(FETCH_NS);
+                return 0;
+            }
+            pool.walk(buffers[at % PAGES] * PAGE_BYTES, PAGE_BYTES);
             measure::work_ns(PAGE_NS);
             at += 1;
             1

@@ -67,6 +67,14 @@ pub fn log_file() -> File {
     File::open(Path::new("/log"), &options).expect("the simulated disk is empty and sound")
 }
 
+/// A file of pages for a design that isn't the engine's.
+pub fn page_file(bytes: usize) -> File {
+    let options = OpenOptions::new().read(true).write(true).create(true);
+    let file = File::open(Path::new("/pages"), &options).expect("the simulated disk is empty and sound");
+    file.set_len(bytes as u64).expect("the simulated disk has room");
+    file
+}
+
 /// Writes `bytes` of log and makes them durable.
 pub fn write_and_sync(file: &File, bytes: u64) {
     // Over and over the same megabyte: the bytes don't matter.

@@ -27,6 +27,7 @@ mod heap;
 mod isolated;
 mod machine;
 pub mod measure;
+mod once;
 mod random;
 mod schedule;
 pub mod sim;
@@ -37,6 +38,7 @@ pub use disk::{Disk, Faults};
 pub use heap::Heap;
 pub use isolated::Isolated;
 pub use machine::{choose, crash, crash_after_write, now_steps, run};
+pub use once::OnceLock;
 pub use random::Random;
 
 pub(crate) use machine::run_local;

@@ -8,6 +8,7 @@
 //! follow each other, address translation, cores that share execution units. It ranks designs and gives ratios.
 
 mod cache;
+mod callers;
 mod cost;
 mod hardware;
 mod order;
@@ -325,9 +326,8 @@ impl Sim {
     ) {
         let core = self.running;
         if let Some(recorder) = &mut self.recorder {
-            let is_load = kind == Kind::Load;
             let offset = (address & 63) as u8;
-            recorder.note(&Seen { line, offset, place, core, is_load, source, took_ps: took });
+            recorder.note(&Seen { line, offset, place, core, kind, source, took_ps: took });
         }
     }
 

@@ -1,7 +1,9 @@
 //! What is told about a run? Counts by where data came from, and for the line report, by line and place in the code.
 
+use super::callers::{EVERY, Names, Stacks};
+use super::cost::Kind;
 use crate::Field;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::Location;
 
 /// Where the data of an access came from.
@@ -86,20 +88,44 @@ pub struct PlaceRecord {
     pub offset: usize,
     /// File and line.
     pub place: &'static Location<'static>,
-    /// Reads that a modified copy in the node had to answer.
-    pub local_hitm: u64,
-    /// Reads and updates that a modified copy in another node had to answer.
-    pub remote_hitm: u64,
-    /// Reads.
-    pub loads: u64,
+    /// Accesses; an update is one.
+    pub accesses: u64,
+    /// Reads and updates by [`Source`].
+    pub loads: [u64; Source::COUNT],
     /// Writes and updates.
     pub stores: u64,
+    /// Of those, the ones that the own cache could not take.
+    pub store_misses: u64,
     /// Nanoseconds from request to data, of those that the own cache couldn't answer, added up.
     pub miss_ns: u64,
     /// How many those were.
     pub misses: u64,
     /// Cores that were there, as a set.
     pub cores: Vec<u64>,
+    /// Sampled call stacks, innermost function first, with their numbers.
+    pub callers: BTreeMap<Vec<String>, u64>,
+}
+
+impl PlaceRecord {
+    /// Reads and updates that a modified copy in another cache had to answer.
+    pub fn hitm(&self) -> u64 {
+        self.loads[Source::LocalHitm as usize] + self.loads[Source::RemoteHitm as usize]
+    }
+
+    fn new(seen: &Seen) -> PlaceRecord {
+        PlaceRecord {
+            offset: seen.offset as usize,
+            place: seen.place,
+            accesses: 0,
+            loads: [0; Source::COUNT],
+            stores: 0,
+            store_misses: 0,
+            miss_ns: 0,
+            misses: 0,
+            cores: Vec::new(),
+            callers: BTreeMap::new(),
+        }
+    }
 }
 
 type Key = (u32, u8, usize);
@@ -107,7 +133,7 @@ type Key = (u32, u8, usize);
 /// Collects line records.
 #[derive(Default)]
 pub(super) struct Recorder {
-    places: HashMap<Key, PlaceRecord>,
+    places: HashMap<Key, (PlaceRecord, Stacks)>,
 }
 
 /// One access as the recorder sees it.
@@ -116,7 +142,7 @@ pub(super) struct Seen {
     pub offset: u8,
     pub place: &'static Location<'static>,
     pub core: usize,
-    pub is_load: bool,
+    pub kind: Kind,
     pub source: Source,
     pub took_ps: u64,
 }
@@ -124,21 +150,18 @@ pub(super) struct Seen {
 impl Recorder {
     pub fn note(&mut self, seen: &Seen) {
         let key = (seen.line, seen.offset, std::ptr::from_ref(seen.place).addr());
-        let place = self.places.entry(key).or_insert_with(|| PlaceRecord {
-            offset: seen.offset as usize,
-            place: seen.place,
-            local_hitm: 0,
-            remote_hitm: 0,
-            loads: 0,
-            stores: 0,
-            miss_ns: 0,
-            misses: 0,
-            cores: Vec::new(),
-        });
-        place.loads += u64::from(seen.is_load);
-        place.stores += u64::from(!seen.is_load);
-        place.local_hitm += u64::from(seen.source == Source::LocalHitm);
-        place.remote_hitm += u64::from(seen.source == Source::RemoteHitm);
+        let (place, stacks) = self.places.entry(key).or_insert_with(|| (PlaceRecord::new(seen), Stacks::default()));
+        place.accesses += 1;
+        if seen.kind != Kind::Store {
+            place.loads[seen.source as usize] += 1;
+            if matches!(seen.source, Source::LocalHitm | Source::RemoteHitm) && place.hitm().is_multiple_of(EVERY) {
+                stacks.sample();
+            }
+        }
+        if seen.kind != Kind::Load {
+            place.stores += 1;
+            place.store_misses += u64::from(seen.source != Source::Own);
+        }
         if seen.source != Source::Own {
             place.misses += 1;
             place.miss_ns += seen.took_ps / 1000;
@@ -156,25 +179,28 @@ impl Recorder {
 
     /// The lines that any modified copy was fetched for; `about` gives home and address.
     pub fn lines(&self, about: impl Fn(u32) -> (u8, usize)) -> Vec<LineRecord> {
-        let mut by_line: HashMap<u32, LineRecord> = HashMap::new();
+        let mut by_line: HashMap<u32, Vec<&(PlaceRecord, Stacks)>> = HashMap::new();
         for (&(line, _, _), place) in &self.places {
+            by_line.entry(line).or_default().push(place);
+        }
+        by_line.retain(|_, places| places.iter().any(|(place, _)| place.hitm() > 0));
+        let mut names = Names::default();
+        let mut named =
+            |(place, stacks): &(PlaceRecord, Stacks)| PlaceRecord { callers: names.of(stacks), ..place.clone() };
+        let record = |(line, places): (u32, Vec<&(PlaceRecord, Stacks)>)| {
             let (node, address) = about(line);
-            let record = by_line.entry(line).or_insert_with(|| LineRecord {
-                address,
-                number: u64::from(line),
-                node: node as usize,
-                places: Vec::new(),
-            });
-            record.places.push(place.clone());
-        }
-        let mut lines: Vec<LineRecord> = by_line.into_values().collect();
-        lines.retain(|line| line.places.iter().any(|place| place.local_hitm + place.remote_hitm > 0));
+            let places = places.into_iter().map(&mut named).collect();
+            LineRecord { address, number: u64::from(line), node: node as usize, places }
+        };
+        let mut lines: Vec<LineRecord> = by_line.into_iter().map(record).collect();
         for line in &mut lines {
-            line.places
-                .sort_by_key(|place| (place.offset, place.place.file(), place.place.line(), place.place.column()));
+            // One place in the text may be several in the program: those go by what they did.
+            line.places.sort_by_key(|place| {
+                let at = (place.offset, place.place.file(), place.place.line(), place.place.column());
+                (at, std::cmp::Reverse((place.accesses, place.stores, place.miss_ns)))
+            });
         }
-        let hitm =
-            |line: &LineRecord| line.places.iter().map(|place| place.local_hitm + place.remote_hitm).sum::<u64>();
+        let hitm = |line: &LineRecord| line.places.iter().map(PlaceRecord::hitm).sum::<u64>();
         lines.sort_by_key(|line| (std::cmp::Reverse(hitm(line)), line.number));
         lines
     }

@@ -120,6 +120,8 @@ impl Sim {
                 self.idle_ps += at.saturating_sub(core.idle_from);
                 self.ready_ps += time.saturating_sub(at);
                 core.thread = Some(thread);
+                // Background threads come first: whoever was to preempt is this one.
+                core.preempt_at = NEVER;
                 core.slice_end = time + ps(self.hardware.threading.slice_ns);
             }
             let thread = core.thread.expect("just set");
