@@ -70,7 +70,7 @@ pub(crate) fn parallel_aggregate(input: &Plan, groups: &[Bound], calls: &[Aggreg
         && scan.table.pages_estimate() >= PARALLEL_PAGES
         && scan.filter.iter().all(plain)
         && groups.iter().all(|group| plain(&group.expr))
-        && calls.iter().all(|call| !call.distinct && call.args.iter().chain(&call.filter).all(plain))
+        && calls.iter().all(|call| !call.distinct && call.order.is_empty() && call.exprs().all(plain))
 }
 
 struct Planner<'a> {

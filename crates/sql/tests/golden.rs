@@ -164,3 +164,8 @@ fn comments() {
 fn roles() {
     run("roles");
 }
+
+#[test]
+fn json() {
+    run("json");
+}

@@ -33,6 +33,10 @@ impl ValueRef<'_> {
             ValueRef::Numeric(v) => write_numeric(v, out),
             ValueRef::Text(s) => write_array(s, ty, out),
             ValueRef::Bytea(b) => out.extend_from_slice(b),
+            ValueRef::Jsonb(text) => {
+                out.push(JSONB_VERSION);
+                out.extend_from_slice(text.as_bytes());
+            }
             ValueRef::Date(v) => out.extend_from_slice(&v.to_be_bytes()),
             ValueRef::Time(v) | ValueRef::Timestamp(v) | ValueRef::Timestamptz(v) => {
                 out.extend_from_slice(&v.to_be_bytes());
@@ -67,6 +71,7 @@ impl Value {
             Type::Timestamptz => Value::Timestamptz(read_timestamp(bytes)?),
             Type::Interval => Value::Interval(read_interval(bytes)?),
             Type::Uuid => Value::Uuid(fixed(bytes)?),
+            Type::Jsonb => Value::Jsonb(crate::json::canonical(text_from_bytes(after_version(bytes)?)?)?),
             Type::Void => Value::Text(String::new()),
             _ if ty.is_oid_like() => Value::Oid(u32::from_be_bytes(fixed(bytes)?)),
             _ if ty.element().is_some() => Value::Text(read_array(bytes, ty)?),
@@ -77,6 +82,18 @@ impl Value {
 
 fn bad(message: &str) -> Error {
     Error::new(SqlState::INVALID_BINARY_REPRESENTATION, message)
+}
+
+/// The only version of jsonb's binary format, in front of the text (jsonb_send).
+const JSONB_VERSION: u8 = 1;
+
+fn after_version(bytes: &[u8]) -> Result<&[u8]> {
+    match bytes {
+        [JSONB_VERSION, text @ ..] => Ok(text),
+        // PostgreSQL has no class for it either.
+        [version, ..] => Err(Error::internal(format!("unsupported jsonb version number {version}"))),
+        [] => Err(bad("no data left in message")),
+    }
 }
 
 fn fixed<const N: usize>(bytes: &[u8]) -> Result<[u8; N]> {

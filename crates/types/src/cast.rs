@@ -59,6 +59,8 @@ fn cast_context(from: Type, to: Type) -> Option<CastContext> {
         (_, Int4 | Int8) if oid_alias(from) => Assignment,
         (Oid, _) if oid_alias(to) => Implicit,
         (_, Oid) if oid_alias(from) => Implicit,
+        (Json, Jsonb) | (Jsonb, Json) => Assignment,
+        (Jsonb, Bool | Int2 | Int4 | Int8 | Float4 | Float8 | Numeric) => Explicit,
         (Int2Vector, Int2Array) | (OidVector, OidArray) => Implicit,
         // Through text: every type can be written into a string column, and be read from a string
         // when asked to.
@@ -106,6 +108,7 @@ fn convert(value: Value, to: ColumnType, explicit: bool) -> Result<Value> {
         (Value::Null, _) => Ok(Value::Null),
         (v @ Value::Int4(_), Type::Int4) | (v @ Value::Int8(_), Type::Int8) => Ok(v),
         (Value::Text(s), _) => convert_text(s, to, explicit),
+        (Value::Jsonb(text), _) => convert_jsonb(text, to),
         (v, Type::Text | Type::Varchar | Type::Bpchar | Type::Name | Type::Char | Type::Unknown) => {
             Ok(Value::Text(text_of(v.as_ref(), ty)))
         }
@@ -120,12 +123,40 @@ fn convert(value: Value, to: ColumnType, explicit: bool) -> Result<Value> {
 fn convert_text(s: String, to: ColumnType, explicit: bool) -> Result<Value> {
     match to.ty {
         Type::Name => Ok(Value::Text(truncate_name(&s).to_string())),
+        // Text is read, a json is one already; a second look costs less than to know which this is.
+        Type::Json => {
+            crate::json::check(&s)?;
+            Ok(Value::Text(s))
+        }
         Type::Char => Ok(Value::Text(s.chars().next().map(String::from).unwrap_or_default())),
         _ if to.ty.is_text() && to.ty.element().is_none() => Ok(Value::Text(s)),
         // The modifier is applied by the caller, who knows whether to cut.
         _ if explicit => Value::parse_text(&s, ColumnType::new(to.ty)),
         _ => Value::parse_text(&s, to),
     }
+}
+
+/// A document as a number or boolean, if it is one; as text otherwise.
+fn convert_jsonb(text: String, to: ColumnType) -> Result<Value> {
+    use crate::json::Json;
+    if to.ty == Type::Jsonb {
+        return Ok(Value::Jsonb(text));
+    }
+    if to.ty.is_text() {
+        return Ok(Value::Text(text));
+    }
+    let kind = match crate::json::parse(&text)? {
+        Json::Number(number) if to.ty.is_number() => return convert(Value::Numeric(number), to, true),
+        Json::Bool(value) if to.ty == Type::Bool => return Ok(Value::Bool(value)),
+        Json::Null => "null",
+        Json::Bool(_) => "boolean",
+        Json::Number(_) => "numeric",
+        Json::String(_) => "string",
+        Json::Array(_) => "array",
+        Json::Object(_) => "object",
+    };
+    let message = format!("cannot cast jsonb {kind} to type {}", to.ty.sql_name());
+    Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message))
 }
 
 /// The text a cast gives: as the output function's, but true and false are spelt out.
@@ -159,6 +190,7 @@ impl Value {
             Value::Numeric(_) => Type::Numeric,
             Value::Text(_) => Type::Text,
             Value::Bytea(_) => Type::Bytea,
+            Value::Jsonb(_) => Type::Jsonb,
             Value::Date(_) => Type::Date,
             Value::Time(_) => Type::Time,
             Value::Timestamp(_) => Type::Timestamp,
@@ -295,8 +327,18 @@ impl TryFrom<ValueRef<'_>> for Decimal {
 }
 
 /// As [`coerce`] from a known type: `character(n)` loses its trailing blanks when it becomes another
-/// string type.
+/// string type. To `json` goes every type, as `to_json` has it, which no cast of SQL's asks for.
 pub fn coerce_from(value: Value, from: Type, to: ColumnType, explicit: bool) -> Result<Value> {
+    if to.ty == Type::Json
+        && !value.is_null()
+        && !matches!(from, Type::Json | Type::Jsonb)
+        && !from.is_string()
+        && from != Type::Unknown
+    {
+        let mut text = String::new();
+        crate::json::append_value(value.as_ref(), from, &mut text)?;
+        return Ok(Value::Text(text));
+    }
     match value {
         Value::Text(mut s) if from == Type::Bpchar && to.ty != Type::Bpchar => {
             s.truncate(trim_blanks(&s).len());

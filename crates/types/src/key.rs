@@ -11,6 +11,7 @@ use std::cmp::Ordering;
 
 use rust_decimal::Decimal;
 
+use crate::json;
 use crate::ty::Type;
 use crate::value::{Value, ValueRef, trim_blanks};
 
@@ -71,6 +72,7 @@ fn encode_other(v: ValueRef<'_>, out: &mut Vec<u8>) {
     match v {
         ValueRef::Text(s) => encode_bytes(s.as_bytes(), out),
         ValueRef::Bytea(b) => encode_bytes(b, out),
+        ValueRef::Jsonb(text) => out.extend_from_slice(&json_key(text)),
         ValueRef::Bool(b) => out.push(b as u8),
         ValueRef::Float4(f) => encode_f64(f as f64, out),
         ValueRef::Float8(f) => encode_f64(f, out),
@@ -87,6 +89,13 @@ fn encode_other(v: ValueRef<'_>, out: &mut Vec<u8>) {
             unreachable!("written above")
         }
     }
+}
+
+/// The key of a `jsonb`; of a damaged one that of null.
+pub(crate) fn json_key(text: &str) -> Vec<u8> {
+    let mut key = Vec::with_capacity(text.len() + 8);
+    json::write_key(&json::parse(text).unwrap_or(json::Json::Null), &mut key);
+    key
 }
 
 fn encode_bytes(bytes: &[u8], out: &mut Vec<u8>) {
@@ -153,7 +162,7 @@ pub fn decode_i64(key: &mut &[u8]) -> Option<i64> {
 }
 
 /// Takes one column of type `ty` off the front of `key`. `None` when the bytes are damaged or the
-/// type's keys do not tell the value (numeric's scale, an interval's parts and `character(n)`'s
+/// type's keys do not tell the value (numeric's scale, in jsonb too, an interval's parts and `character(n)`'s
 /// blanks are not kept).
 pub fn decode(ty: Type, key: &mut &[u8]) -> Option<Value> {
     if *key.first()? == NULL {
@@ -180,7 +189,7 @@ pub fn decode(ty: Type, key: &mut &[u8]) -> Option<Value> {
         Type::Float4 => Value::Float4(decode_f64(&mut rest)? as f32),
         Type::Float8 => Value::Float8(decode_f64(&mut rest)?),
         Type::Bytea => Value::Bytea(decode_bytes(&mut rest)?),
-        Type::Numeric | Type::Interval | Type::Bpchar => return None,
+        Type::Numeric | Type::Jsonb | Type::Interval | Type::Bpchar => return None,
         _ => Value::Text(String::from_utf8(decode_bytes(&mut rest)?).ok()?),
     };
     *key = rest;

@@ -14,6 +14,7 @@ pub mod datetime;
 mod decimal;
 mod error;
 mod int_text;
+pub mod json;
 pub mod key;
 mod large_row;
 mod row;

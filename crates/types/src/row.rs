@@ -161,7 +161,7 @@ impl RowLayout {
     fn set_variable(&self, row: &mut Vec<u8>, place: usize, value: ValueRef<'_>) -> Result<bool> {
         let bytes = match value {
             ValueRef::Null => &[][..],
-            ValueRef::Text(text) => text.as_bytes(),
+            ValueRef::Text(text) | ValueRef::Jsonb(text) => text.as_bytes(),
             ValueRef::Bytea(bytes) => bytes,
             other => return Err(mismatch(Type::Text, other)),
         };
@@ -266,7 +266,11 @@ impl RowLayout {
 /// A value of a variable-width type.
 #[inline]
 pub(crate) fn variable_value(ty: Type, bytes: &[u8]) -> ValueRef<'_> {
-    if ty == Type::Bytea { ValueRef::Bytea(bytes) } else { ValueRef::Text(valid_text(bytes)) }
+    match ty {
+        Type::Bytea => ValueRef::Bytea(bytes),
+        Type::Jsonb => ValueRef::Jsonb(valid_text(bytes)),
+        _ => ValueRef::Text(valid_text(bytes)),
+    }
 }
 
 /// Where an integer column is in rows that have all columns of their table.
@@ -402,7 +406,7 @@ fn mismatch(ty: Type, v: ValueRef<'_>) -> Error {
 
 pub(crate) fn append_variable(v: ValueRef<'_>, out: &mut Vec<u8>) -> Result<()> {
     match v {
-        ValueRef::Text(s) => out.extend_from_slice(s.as_bytes()),
+        ValueRef::Text(s) | ValueRef::Jsonb(s) => out.extend_from_slice(s.as_bytes()),
         ValueRef::Bytea(b) => out.extend_from_slice(b),
         _ => return Err(mismatch(Type::Text, v)),
     }

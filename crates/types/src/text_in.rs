@@ -101,6 +101,11 @@ impl Value {
             Type::Varchar | Type::Bpchar => Value::Text(char_limit(Cow::Borrowed(text), target, false)?.into_owned()),
             Type::Name => Value::Text(truncate_name(text).to_string()),
             Type::Char => Value::Text(text.chars().next().map(String::from).unwrap_or_default()),
+            Type::Json => {
+                crate::json::check(text)?;
+                Value::Text(text.to_string())
+            }
+            Type::Jsonb => Value::Jsonb(crate::json::canonical(text)?),
             Type::Void => Value::Text(String::new()),
             _ if ty.is_oid_like() => Value::Oid(parse_oid(text, ty)?),
             _ if ty.element().is_some() => {

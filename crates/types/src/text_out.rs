@@ -35,7 +35,7 @@ impl ValueRef<'_> {
             ValueRef::Float4(v) => write_f32(v, out),
             ValueRef::Float8(v) => write_f64(v, out),
             ValueRef::Numeric(v) => write_decimal(v, out),
-            ValueRef::Text(s) => out.extend_from_slice(s.as_bytes()),
+            ValueRef::Text(s) | ValueRef::Jsonb(s) => out.extend_from_slice(s.as_bytes()),
             ValueRef::Bytea(b) => write_hex(b, out),
             ValueRef::Date(v) => write_date(v, out),
             ValueRef::Time(v) => write_time(v, out),

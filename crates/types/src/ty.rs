@@ -28,6 +28,8 @@ pub enum Type {
     Timestamptz,
     Interval,
     Uuid,
+    Json,
+    Jsonb,
     Oid,
     Regclass,
     Regtype,
@@ -61,6 +63,16 @@ pub enum Type {
     DateArray,
     UuidArray,
     RegtypeArray,
+    ByteaArray,
+    TimeArray,
+    IntervalArray,
+    JsonArray,
+    JsonbArray,
+    RegclassArray,
+    RegprocArray,
+    RegnamespaceArray,
+    RegroleArray,
+    XidArray,
 }
 
 /// How operators and implicit casts group the types (pg_type.typcategory).
@@ -118,7 +130,7 @@ const fn array(ty: Type, oid: u32, name: &'static str, sql_name: &'static str, e
 }
 
 /// All types, in the order of [`Type`]'s discriminants.
-pub static TYPES: [TypeInfo; 50] = {
+pub static TYPES: [TypeInfo; 62] = {
     use Category as C;
     use Type as T;
     [
@@ -134,20 +146,22 @@ pub static TYPES: [TypeInfo; 50] = {
         info(T::Bpchar, 1042, "bpchar", "character", -1, 1014, C::String),
         info(T::Char, 18, "char", "\"char\"", 1, 1002, C::Internal),
         info(T::Name, 19, "name", "name", 64, 1003, C::String),
-        info(T::Bytea, 17, "bytea", "bytea", -1, 0, C::User),
+        info(T::Bytea, 17, "bytea", "bytea", -1, 1001, C::User),
         info(T::Date, 1082, "date", "date", 4, 1182, C::DateTime),
-        info(T::Time, 1083, "time", "time without time zone", 8, 0, C::DateTime),
+        info(T::Time, 1083, "time", "time without time zone", 8, 1183, C::DateTime),
         info(T::Timestamp, 1114, "timestamp", "timestamp without time zone", 8, 1115, C::DateTime),
         info(T::Timestamptz, 1184, "timestamptz", "timestamp with time zone", 8, 1185, C::DateTime),
-        info(T::Interval, 1186, "interval", "interval", 16, 0, C::Timespan),
+        info(T::Interval, 1186, "interval", "interval", 16, 1187, C::Timespan),
         info(T::Uuid, 2950, "uuid", "uuid", 16, 2951, C::User),
+        info(T::Json, 114, "json", "json", -1, 199, C::User),
+        info(T::Jsonb, 3802, "jsonb", "jsonb", -1, 3807, C::User),
         info(T::Oid, 26, "oid", "oid", 4, 1028, C::Numeric),
-        info(T::Regclass, 2205, "regclass", "regclass", 4, 0, C::Numeric),
+        info(T::Regclass, 2205, "regclass", "regclass", 4, 2210, C::Numeric),
         info(T::Regtype, 2206, "regtype", "regtype", 4, 2211, C::Numeric),
-        info(T::Regproc, 24, "regproc", "regproc", 4, 0, C::Numeric),
-        info(T::Regnamespace, 4089, "regnamespace", "regnamespace", 4, 0, C::Numeric),
-        info(T::Regrole, 4096, "regrole", "regrole", 4, 0, C::Numeric),
-        info(T::Xid, 28, "xid", "xid", 4, 0, C::User),
+        info(T::Regproc, 24, "regproc", "regproc", 4, 1008, C::Numeric),
+        info(T::Regnamespace, 4089, "regnamespace", "regnamespace", 4, 4090, C::Numeric),
+        info(T::Regrole, 4096, "regrole", "regrole", 4, 4097, C::Numeric),
+        info(T::Xid, 28, "xid", "xid", 4, 1011, C::User),
         info(T::Unknown, 705, "unknown", "unknown", -2, 0, C::Unknown),
         info(T::Void, 2278, "void", "void", 4, 0, C::Pseudo),
         info(T::Record, 2249, "record", "record", -1, 0, C::Pseudo),
@@ -172,6 +186,16 @@ pub static TYPES: [TypeInfo; 50] = {
         array(T::DateArray, 1182, "_date", "date[]", T::Date),
         array(T::UuidArray, 2951, "_uuid", "uuid[]", T::Uuid),
         array(T::RegtypeArray, 2211, "_regtype", "regtype[]", T::Regtype),
+        array(T::ByteaArray, 1001, "_bytea", "bytea[]", T::Bytea),
+        array(T::TimeArray, 1183, "_time", "time without time zone[]", T::Time),
+        array(T::IntervalArray, 1187, "_interval", "interval[]", T::Interval),
+        array(T::JsonArray, 199, "_json", "json[]", T::Json),
+        array(T::JsonbArray, 3807, "_jsonb", "jsonb[]", T::Jsonb),
+        array(T::RegclassArray, 2210, "_regclass", "regclass[]", T::Regclass),
+        array(T::RegprocArray, 1008, "_regproc", "regproc[]", T::Regproc),
+        array(T::RegnamespaceArray, 4090, "_regnamespace", "regnamespace[]", T::Regnamespace),
+        array(T::RegroleArray, 4097, "_regrole", "regrole[]", T::Regrole),
+        array(T::XidArray, 1011, "_xid", "xid[]", T::Xid),
     ]
 };
 
@@ -260,11 +284,11 @@ impl Type {
         }
     }
 
-    /// text, varchar, bpchar, name, `"char"`, unknown and the like: values are `Value::Text`.
+    /// text, varchar, bpchar, name, `"char"`, json, unknown and the like: values are `Value::Text`.
     #[inline]
     pub fn is_text(self) -> bool {
         use Type::*;
-        matches!(self, Text | Varchar | Bpchar | Char | Name | Unknown | PgNodeTree | Record)
+        matches!(self, Text | Varchar | Bpchar | Char | Name | Unknown | Json | PgNodeTree | Record)
             || self.element().is_some()
     }
 

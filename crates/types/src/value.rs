@@ -7,6 +7,7 @@ use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
 
 use crate::decimal::decimal_to_f64;
+use crate::key;
 
 /// Microseconds of a day.
 pub(crate) const DAY_US: i64 = 86_400_000_000;
@@ -43,9 +44,11 @@ pub enum Value {
     Float4(f32),
     Float8(f64),
     Numeric(Decimal),
-    /// All character types, arrays in their text notation.
+    /// All character types, json, arrays in their text notation.
     Text(String),
     Bytea(Vec<u8>),
+    /// A document in its canonical text (see [`crate::json`]).
+    Jsonb(String),
     /// Days since 2000-01-01; `i32::MIN` and `i32::MAX` are the infinities.
     Date(i32),
     /// Microseconds since midnight, 0..=86_400_000_000.
@@ -75,6 +78,8 @@ pub enum ValueRef<'a> {
     Numeric(Decimal),
     Text(&'a str),
     Bytea(&'a [u8]),
+    /// A document in its canonical text.
+    Jsonb(&'a str),
     Date(i32),
     Time(i64),
     Timestamp(i64),
@@ -89,7 +94,7 @@ impl Value {
     #[inline]
     pub fn heap_bytes(&self) -> usize {
         match self {
-            Value::Text(text) => text.capacity(),
+            Value::Text(text) | Value::Jsonb(text) => text.capacity(),
             Value::Bytea(bytes) => bytes.capacity(),
             _ => 0,
         }
@@ -109,6 +114,7 @@ impl Value {
             Value::Numeric(v) => ValueRef::Numeric(*v),
             Value::Text(v) => ValueRef::Text(v),
             Value::Bytea(v) => ValueRef::Bytea(v),
+            Value::Jsonb(v) => ValueRef::Jsonb(v),
             Value::Date(v) => ValueRef::Date(*v),
             Value::Time(v) => ValueRef::Time(*v),
             Value::Timestamp(v) => ValueRef::Timestamp(*v),
@@ -160,6 +166,7 @@ impl<'a> ValueRef<'a> {
             ValueRef::Numeric(v) => Value::Numeric(v),
             ValueRef::Text(v) => Value::Text(v.to_string()),
             ValueRef::Bytea(v) => Value::Bytea(v.to_vec()),
+            ValueRef::Jsonb(v) => Value::Jsonb(v.to_string()),
             ValueRef::Date(v) => Value::Date(v),
             ValueRef::Time(v) => Value::Time(v),
             ValueRef::Timestamp(v) => Value::Timestamp(v),
@@ -227,7 +234,8 @@ impl<'a> ValueRef<'a> {
             ValueRef::Time(_) => 5,
             ValueRef::Interval(_) => 6,
             ValueRef::Uuid(_) => 7,
-            ValueRef::Null => 8,
+            ValueRef::Jsonb(_) => 8,
+            ValueRef::Null => 9,
         }
     }
 
@@ -272,6 +280,8 @@ fn compare_other(a: ValueRef<'_>, b: ValueRef<'_>) -> Ordering {
         (ValueRef::Bool(x), ValueRef::Bool(y)) => x.cmp(&y),
         (ValueRef::Numeric(x), ValueRef::Numeric(y)) => x.cmp(&y),
         (ValueRef::Bytea(x), ValueRef::Bytea(y)) => x.cmp(y),
+        (ValueRef::Jsonb(x), ValueRef::Jsonb(y)) if x == y => Ordering::Equal,
+        (ValueRef::Jsonb(x), ValueRef::Jsonb(y)) => key::json_key(x).cmp(&key::json_key(y)),
         (ValueRef::Time(x), ValueRef::Time(y)) => x.cmp(&y),
         (ValueRef::Interval(x), ValueRef::Interval(y)) => x.order_us().cmp(&y.order_us()),
         (ValueRef::Uuid(x), ValueRef::Uuid(y)) => x.cmp(&y),
@@ -331,6 +341,7 @@ pub fn hash<H: Hasher>(v: ValueRef<'_>, state: &mut H) {
         ValueRef::Bool(b) => b.hash(state),
         ValueRef::Text(s) => s.hash(state),
         ValueRef::Bytea(b) => b.hash(state),
+        ValueRef::Jsonb(text) => key::json_key(text).hash(state),
         ValueRef::Time(t) => t.hash(state),
         ValueRef::Interval(i) => i.order_us().hash(state),
         ValueRef::Uuid(u) => u.hash(state),

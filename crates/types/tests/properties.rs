@@ -31,6 +31,8 @@ const STORED: &[Type] = &[
     Type::Timestamptz,
     Type::Interval,
     Type::Uuid,
+    Type::Json,
+    Type::Jsonb,
     Type::Oid,
 ];
 
@@ -65,6 +67,19 @@ fn interval() -> BoxedStrategy<Interval> {
     prop_oneof![small.boxed(), any.boxed()].prop_map(|(months, days, us)| Interval { months, days, us }).boxed()
 }
 
+fn json() -> BoxedStrategy<String> {
+    let leaf = prop_oneof!["null", "true", "-?[1-9][0-9]{0,4}(\\.[0-9]{1,3})?", "\"[a-c]{0,2}\""];
+    leaf.prop_recursive(3, 10, 3, |inner| {
+        let list = |open, close| move |items: Vec<String>| format!("{open}{}{close}", items.join(", "));
+        let pair = ("[ab]{0,2}", inner.clone()).prop_map(|(key, value)| format!("\"{key}\" :{value}"));
+        prop_oneof![
+            proptest::collection::vec(inner, 0..3).prop_map(list('[', ']')),
+            proptest::collection::vec(pair, 0..3).prop_map(list('{', '}')),
+        ]
+    })
+    .boxed()
+}
+
 fn value(ty: Type) -> BoxedStrategy<Value> {
     match ty {
         Type::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
@@ -84,6 +99,8 @@ fn value(ty: Type) -> BoxedStrategy<Value> {
         Type::Timestamptz => timestamp().prop_map(Value::Timestamptz).boxed(),
         Type::Interval => interval().prop_map(Value::Interval).boxed(),
         Type::Uuid => any::<[u8; 16]>().prop_map(Value::Uuid).boxed(),
+        Type::Json => json().prop_map(Value::Text).boxed(),
+        Type::Jsonb => json().prop_map(|text| Value::Jsonb(homenode_types::json::canonical(&text).unwrap())).boxed(),
         Type::Oid => any::<u32>().prop_map(Value::Oid).boxed(),
         _ => text().prop_map(Value::Text).boxed(),
     }
@@ -167,7 +184,7 @@ proptest! {
             prop_assert!(same(&v, &a));
             prop_assert!(rest.is_empty());
         } else {
-            prop_assert!(matches!(ty, Type::Numeric | Type::Interval | Type::Bpchar));
+            prop_assert!(matches!(ty, Type::Numeric | Type::Jsonb | Type::Interval | Type::Bpchar));
         }
     }
 

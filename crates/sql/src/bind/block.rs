@@ -148,7 +148,7 @@ pub(super) fn plan_block(
                 mark(&group.expr, &mut needed);
             }
             for call in calls {
-                call.args.iter().chain(&call.filter).for_each(|argument| mark(argument, &mut needed));
+                call.exprs().for_each(|argument| mark(argument, &mut needed));
             }
         }
         None => {

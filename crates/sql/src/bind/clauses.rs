@@ -2,7 +2,7 @@
 
 use crate::expr::Expr;
 use crate::plan::SortKey;
-use homenode_types::{ColumnType, Error, Result};
+use homenode_types::{ColumnType, Error, Result, SqlState, Type};
 use sqlparser::ast;
 
 pub(super) fn direction(order: &ast::OrderByExpr) -> (bool, bool) {
@@ -10,9 +10,29 @@ pub(super) fn direction(order: &ast::OrderByExpr) -> (bool, bool) {
     (descending, order.options.nulls_first.unwrap_or(descending))
 }
 
-pub(super) fn sort_key(value: Expr, ty: ColumnType, order: &ast::OrderByExpr) -> Result<SortKey> {
+pub(crate) fn sort_key(value: Expr, ty: ColumnType, order: &ast::OrderByExpr) -> Result<SortKey> {
     let (descending, nulls_first) = direction(order);
+    require_order(ty)?;
     Ok(SortKey { value, ty, descending, nulls_first })
+}
+
+/// `42883` for a type without an order.
+pub(super) fn require_order(ty: ColumnType) -> Result<()> {
+    if !matches!(ty.ty, Type::Json | Type::JsonArray) {
+        return Ok(());
+    }
+    let message = format!("could not identify an ordering operator for type {}", ty.ty);
+    let error = Error::new(SqlState::UNDEFINED_FUNCTION, message);
+    Err(error.with_hint("Use an explicit ordering operator or modify the query."))
+}
+
+/// `42883` for a type without equality.
+pub(crate) fn require_equality(ty: ColumnType) -> Result<()> {
+    if !matches!(ty.ty, Type::Json | Type::JsonArray) {
+        return Ok(());
+    }
+    let message = format!("could not identify an equality operator for type {}", ty.ty);
+    Err(Error::new(SqlState::UNDEFINED_FUNCTION, message))
 }
 
 pub(super) fn order_list(query: &ast::Query) -> Result<Vec<&ast::OrderByExpr>> {

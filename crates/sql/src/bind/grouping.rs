@@ -172,8 +172,14 @@ impl GroupScope<'_> {
             })?);
         }
         let ty = ColumnType::new(Type::Int4);
-        let call =
-            AggregateCall { aggregate: Aggregate::CountAll, args: Vec::new(), distinct: false, filter: None, ty };
+        let call = AggregateCall {
+            aggregate: Aggregate::CountAll,
+            args: Vec::new(),
+            distinct: false,
+            filter: None,
+            order: Vec::new(),
+            ty,
+        };
         let mut calls = self.calls.borrow_mut();
         calls.push(call);
         self.grouping_calls.borrow_mut().push((calls.len() - 1, asked));

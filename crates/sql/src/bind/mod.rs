@@ -13,6 +13,7 @@ mod select;
 mod view;
 mod window;
 
+pub(crate) use clauses::{require_equality, sort_key};
 pub(crate) use dml::{
     Conflict, DeletePlan, InsertPlan, InsertSource, ReturningPlan, UpdatePlan, copy_column, default_of,
 };

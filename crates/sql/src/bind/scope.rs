@@ -107,6 +107,17 @@ impl Scope for FromScope<'_> {
         correlated(self.parent, self.outer, qualifier, name)
     }
 
+    fn row_columns(&self, name: &str) -> Option<Vec<String>> {
+        if !matches!(self.find(None, name), Ok(None)) {
+            return None;
+        }
+        if !self.knows(name) {
+            return self.parent?.row_columns(name);
+        }
+        let own = self.qualified.iter().filter(|column| column.relation.as_deref() == Some(name));
+        Some(own.map(|column| column.name.clone()).collect())
+    }
+
     fn intercept(&self, tree: &ast::Expr, params: &mut Params) -> Option<Result<Bound>> {
         if let Some((function, _)) = expr::over_of(tree) {
             return Some(Err(misplaced_window(function, self.clause)));
@@ -215,6 +226,10 @@ impl Scope for GroupScope<'_> {
                 ))
             }
         }
+    }
+
+    fn row_columns(&self, name: &str) -> Option<Vec<String>> {
+        self.from.row_columns(name)
     }
 
     fn intercept(&self, tree: &ast::Expr, params: &mut Params) -> Option<Result<Bound>> {

@@ -1,7 +1,7 @@
 //! What does one SELECT compute? Its lists: output columns, groups, orders, conditions.
 
 use super::block::{Item, Lists, Tail, fit_output, plan_block, settle_calls};
-use super::clauses::{direction, refuse_clauses, refuse_options};
+use super::clauses::{direction, refuse_clauses, refuse_options, require_equality, require_order};
 use super::from::{From, FromBinder, Source, conjuncts};
 use super::grouping::{Groups, distinct_groups, grouping_value};
 use super::names::{bare_column, column_name, is_empty_set, output_place};
@@ -12,7 +12,7 @@ use crate::expr::{self, Bound, Expr, Params, Scope};
 use crate::plan::{GroupingSet, QueryPlan};
 use homenode_engine::Privileges;
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
-use sqlparser::ast;
+use sqlparser::ast::{self, Spanned};
 use std::cell::{Cell, RefCell};
 
 impl Binder<'_> {
@@ -76,7 +76,11 @@ impl Binder<'_> {
             None => {
                 let groups = group_trees
                     .iter()
-                    .map(|tree| block.group(tree, &scope(Clause::Closed("GROUP BY")), params))
+                    .map(|tree| {
+                        let bound = block.group(tree, &scope(Clause::Closed("GROUP BY")), params)?;
+                        require_equality(bound.ty).map_err(|error| at(error, tree.span()))?;
+                        Ok(bound)
+                    })
                     .collect::<Result<Vec<_>>>()?;
                 let (groups, sets) = distinct_groups(groups, sets);
                 // What depends on a key does so only where all of it is grouped by.
@@ -174,7 +178,11 @@ impl Block<'_> {
         for order in &self.tail.order {
             let place = place_of(&order.expr, &mut lists, scope, params)?;
             let (descending, nulls_first) = direction(order);
+            require_order(lists.items[place].bound.ty).map_err(|error| at(error, order.expr.span()))?;
             lists.order.push((place, descending, nulls_first));
+        }
+        if matches!(self.select.distinct, Some(ast::Distinct::Distinct)) {
+            lists.items.iter().try_for_each(|item| require_equality(item.bound.ty))?;
         }
         if lists.items.len() > visible && matches!(self.select.distinct, Some(ast::Distinct::Distinct)) {
             return Err(Error::new(

@@ -215,6 +215,10 @@ impl Scope for WindowScope<'_> {
         self.rows.column(qualifier, name)
     }
 
+    fn row_columns(&self, name: &str) -> Option<Vec<String>> {
+        self.rows.row_columns(name)
+    }
+
     fn intercept(&self, tree: &ast::Expr, params: &mut Params) -> Option<Result<Bound>> {
         match expr::over_of(tree) {
             Some((call, over)) => Some(self.call(call, over, params)),

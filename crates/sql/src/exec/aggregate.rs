@@ -4,14 +4,27 @@ use super::hash_table::{Entered, HashTable};
 use super::{Operator, Registers, build, context};
 use crate::expr::{Accumulator, AggregateCall, Env};
 use crate::plan::AggregatePlan;
+use crate::sort_keys::{Direction, SortKeys};
 use homenode_engine::{Charge, MemoryContext};
 use homenode_types::{Error, Result, Value};
 use std::sync::Arc;
+
+/// What waits to be added in its order.
+#[derive(Default)]
+struct Waiting {
+    keys: SortKeys,
+    /// The arguments of each row.
+    rows: Vec<Vec<Value>>,
+    /// Bytes of the rows.
+    bytes: usize,
+}
 
 /// One group's accumulators, and the values DISTINCT aggregates have seen.
 pub(crate) struct Group {
     accumulators: Vec<Accumulator>,
     seen: Vec<Option<HashTable<()>>>,
+    /// For aggregates with an order; empty when there is none.
+    waiting: Vec<Option<Waiting>>,
     /// Whether any of these grow with the rows.
     gathers: bool,
     /// What the values point to that array_agg has gathered.
@@ -27,7 +40,10 @@ impl Entered for Group {
 impl Group {
     /// An empty group.
     pub fn new(calls: &[AggregateCall]) -> Group {
+        let ordered = calls.iter().any(|call| !call.order.is_empty());
+        let waiting = |call: &AggregateCall| (!call.order.is_empty()).then(Waiting::default);
         Group {
+            waiting: if ordered { calls.iter().map(waiting).collect() } else { Vec::new() },
             accumulators: calls.iter().map(|call| Accumulator::new(&call.aggregate)).collect(),
             seen: calls.iter().map(|call| call.distinct.then(HashTable::default)).collect(),
             gathers: calls.iter().any(|call| call.distinct || call.aggregate.gathers()),
@@ -38,7 +54,8 @@ impl Group {
     /// Bytes that have been gathered.
     fn gathered_bytes(&self) -> usize {
         let seen: usize = self.seen.iter().flatten().map(HashTable::bytes).sum();
-        self.accumulators.iter().map(Accumulator::heap_bytes).sum::<usize>() + seen + self.values_bytes
+        let waiting: usize = self.waiting.iter().flatten().map(|waiting| waiting.keys.bytes() + waiting.bytes).sum();
+        self.accumulators.iter().map(Accumulator::heap_bytes).sum::<usize>() + seen + waiting + self.values_bytes
     }
 
     /// Adds a row; returns by how many bytes the group has grown.
@@ -66,7 +83,9 @@ impl Group {
         env: &mut Env<'_>,
         arguments: &mut Vec<Value>,
     ) -> Result<()> {
-        for ((call, accumulator), seen) in calls.iter().zip(&mut self.accumulators).zip(&mut self.seen) {
+        for (number, ((call, accumulator), seen)) in
+            calls.iter().zip(&mut self.accumulators).zip(&mut self.seen).enumerate()
+        {
             if let Some(filter) = &call.filter
                 && filter.eval_bool(row, params, env)? != Some(true)
             {
@@ -82,6 +101,17 @@ impl Group {
                 }
                 seen.push(arguments.clone(), ());
             }
+            if let Some(Some(waiting)) = self.waiting.get_mut(number) {
+                for sort in &call.order {
+                    let value = sort.value.eval_ref(row, params, env)?;
+                    let direction = Direction { descending: sort.descending, nulls_first: sort.nulls_first };
+                    waiting.keys.part(value.as_ref(), sort.ty.ty, direction);
+                }
+                waiting.keys.end_row();
+                waiting.bytes += super::hash_table::bytes_of(arguments) + size_of::<Vec<Value>>();
+                waiting.rows.push(arguments.clone());
+                continue;
+            }
             accumulator.add(arguments)?;
             if accumulator.keeps_values() {
                 self.values_bytes += arguments.iter().map(Value::heap_bytes).sum::<usize>();
@@ -90,7 +120,7 @@ impl Group {
         Ok(())
     }
 
-    /// Adds another group's rows. Not for DISTINCT aggregates.
+    /// Adds another group's rows. Not for aggregates with DISTINCT or an order.
     pub fn merge(&mut self, other: Group) -> Result<()> {
         for (accumulator, other) in self.accumulators.iter_mut().zip(other.accumulators) {
             accumulator.merge(other)?;
@@ -99,7 +129,12 @@ impl Group {
     }
 
     /// The results.
-    pub fn finish(self) -> Result<Vec<Value>> {
+    pub fn finish(mut self) -> Result<Vec<Value>> {
+        for (waiting, accumulator) in self.waiting.iter_mut().zip(&mut self.accumulators) {
+            let Some(Waiting { keys, rows, .. }) = waiting else { continue };
+            keys.sort();
+            keys.rows().try_for_each(|row| accumulator.add(&rows[row]))?;
+        }
         self.accumulators.into_iter().map(Accumulator::finish).collect()
     }
 }

@@ -88,6 +88,7 @@ fn same_family(value: ValueRef<'_>, ty: Type) -> bool {
         ValueRef::Text(_) => ty.is_text(),
         ValueRef::Bool(_) => ty == Type::Bool,
         ValueRef::Bytea(_) => ty == Type::Bytea,
+        ValueRef::Jsonb(_) => ty == Type::Jsonb,
         ValueRef::Date(_) => ty == Type::Date,
         ValueRef::Time(_) => ty == Type::Time,
         ValueRef::Timestamp(_) => ty == Type::Timestamp,

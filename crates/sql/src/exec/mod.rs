@@ -147,7 +147,7 @@ pub(crate) fn all_hold(conditions: &[Expr], row: &dyn RowSource, params: &[Value
 #[inline]
 pub(crate) fn assign(register: &mut Value, value: ValueRef<'_>) {
     match (register, value) {
-        (Value::Text(old), ValueRef::Text(new)) => {
+        (Value::Text(old), ValueRef::Text(new)) | (Value::Jsonb(old), ValueRef::Jsonb(new)) => {
             old.clear();
             old.push_str(new);
         }

@@ -4,7 +4,8 @@ use super::bind::bind;
 use super::call::function_name;
 use super::coerce::cast_implicit;
 use super::operator::condition;
-use super::{ArithOp, Expr, Params, Scope, arith};
+use super::{ArithOp, Bound, Expr, Params, Scope, arith, json};
+use crate::plan::SortKey;
 use homenode_types::{
     ColumnType, Decimal, Error, Interval, Result, SqlState, Type, Value, compare, compare_bpchar, divide,
 };
@@ -34,6 +35,18 @@ pub enum Aggregate {
     StringAgg,
     /// `array_agg(x)`; the array's type.
     ArrayAgg(Type),
+    /// `json_agg(x)` and `jsonb_agg(x)`, of values that are json already.
+    JsonAgg {
+        /// Each element begins a line: they are arrays or rows.
+        structured: bool,
+        /// The result is a jsonb.
+        binary: bool,
+    },
+    /// `json_object_agg(key, x)` and `jsonb_object_agg`.
+    JsonObjectAgg {
+        /// The result is a jsonb.
+        binary: bool,
+    },
     /// `stddev`, `variance` and their population forms, over floats or numerics.
     Spread {
         /// The square root of it.
@@ -49,10 +62,18 @@ impl Aggregate {
     /// Whether its state takes memory that grows with what is added.
     pub fn gathers(&self) -> bool {
         match self {
-            Aggregate::StringAgg | Aggregate::ArrayAgg(_) => true,
+            _ if self.needs_order() => true,
             Aggregate::Min(ty) | Aggregate::Max(ty) => ty.is_string(),
             _ => false,
         }
+    }
+}
+
+impl Aggregate {
+    /// Whether the result depends on the order of the rows.
+    fn needs_order(&self) -> bool {
+        use Aggregate::*;
+        matches!(self, StringAgg | ArrayAgg(_) | JsonAgg { .. } | JsonObjectAgg { .. })
     }
 }
 
@@ -67,8 +88,17 @@ pub struct AggregateCall {
     pub distinct: bool,
     /// FILTER (WHERE ...).
     pub filter: Option<Expr>,
+    /// In which order rows are added, where that matters: ORDER BY, or with DISTINCT that of the arguments.
+    pub order: Vec<SortKey>,
     /// The result's type.
     pub ty: ColumnType,
+}
+
+impl AggregateCall {
+    /// The expressions over the rows.
+    pub fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        self.args.iter().chain(&self.filter).chain(self.order.iter().map(|key| &key.value))
+    }
 }
 
 const NAMES: &[&str] = &[
@@ -82,6 +112,10 @@ const NAMES: &[&str] = &[
     "every",
     "string_agg",
     "array_agg",
+    "json_agg",
+    "jsonb_agg",
+    "json_object_agg",
+    "jsonb_object_agg",
     "stddev",
     "stddev_samp",
     "stddev_pop",
@@ -104,9 +138,6 @@ pub fn bind_aggregate(call: &ast::Function, scope: &dyn Scope, params: &mut Para
     let ast::FunctionArguments::List(list) = &call.args else {
         return Err(Error::unsupported(format!("{name} without arguments")));
     };
-    if !list.clauses.is_empty() {
-        return Err(Error::unsupported(format!("ORDER BY in the arguments of {name}")));
-    }
     let filter = match &call.filter {
         None => None,
         Some(filter) => Some(condition(bind(filter, scope, params)?, "FILTER", params)?),
@@ -120,26 +151,94 @@ pub fn bind_aggregate(call: &ast::Function, scope: &dyn Scope, params: &mut Para
             return Err(Error::new(SqlState::SYNTAX_ERROR, "DISTINCT cannot be used with count(*)"));
         }
         let ty = ColumnType::new(Type::Int8);
-        return Ok(AggregateCall { aggregate: Aggregate::CountAll, args: Vec::new(), distinct: false, filter, ty });
+        return Ok(AggregateCall {
+            aggregate: Aggregate::CountAll,
+            args: Vec::new(),
+            distinct: false,
+            filter,
+            order: Vec::new(),
+            ty,
+        });
     }
+    let makes_json = name.starts_with("json");
+    let structured = |arg: &Bound, tree| arg.ty.ty.element().is_some() || json::is_row(tree, scope);
+    let mut lines = false;
     let mut args = Vec::new();
     for arg in &list.args {
         let ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(arg)) = arg else {
             return Err(Error::unsupported("this argument of an aggregate"));
         };
+        if makes_json {
+            let bound = json::argument(arg, scope, params)?;
+            lines |= structured(&bound, arg);
+            args.push(bound);
+            continue;
+        }
         let bound = bind(arg, scope, params)?;
         let unknown_is =
             if matches!(name.as_str(), "bool_and" | "bool_or" | "every") { Type::Bool } else { Type::Text };
         args.push(if bound.ty.ty == Type::Unknown { cast_implicit(bound, unknown_is, params)? } else { bound });
     }
     let types: Vec<ColumnType> = args.iter().map(|arg| arg.ty).collect();
-    let (aggregate, ty) = choose(&name, &types)?;
+    let (mut aggregate, ty) = choose(&name, &types)?;
+    if distinct {
+        types.iter().try_for_each(|ty| crate::bind::require_equality(*ty))?;
+    }
+    if let Aggregate::JsonAgg { structured, .. } = &mut aggregate {
+        *structured = lines;
+    }
     let mut exprs = Vec::with_capacity(args.len());
     for arg in args {
-        let wide = matches!(aggregate, Aggregate::StringAgg) && arg.ty.ty != Type::Text;
-        exprs.push(if wide { cast_implicit(arg, Type::Text, params)?.expr } else { arg.expr });
+        let wide = matches!(aggregate, Aggregate::StringAgg) && arg.ty.ty == Type::Bpchar;
+        exprs.push(match &aggregate {
+            Aggregate::JsonAgg { .. } => json::value_of(arg, params)?.expr,
+            Aggregate::JsonObjectAgg { .. } if exprs.is_empty() => json::key_of(arg, params)?.expr,
+            Aggregate::JsonObjectAgg { .. } => json::value_of(arg, params)?.expr,
+            _ if wide => cast_implicit(arg, Type::Text, params)?.expr,
+            _ => arg.expr,
+        });
     }
-    Ok(AggregateCall { aggregate, args: exprs, distinct, filter, ty })
+    let mut order = order_of(&list.clauses, &name, scope, params)?;
+    if distinct {
+        let known = |key: &SortKey| exprs.iter().any(|arg| format!("{arg:?}") == format!("{:?}", key.value));
+        if !order.iter().all(known) {
+            let message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list";
+            return Err(Error::new(SqlState::INVALID_COLUMN_REFERENCE, message));
+        }
+        // PostgreSQL finds what is the same by sorting.
+        let rest = exprs.iter().zip(&types).map(|(arg, ty)| SortKey::ascending(arg.clone(), *ty));
+        let rest: Vec<SortKey> = rest.filter(|key| !order.iter().any(|known| same_value(known, key))).collect();
+        order.extend(rest);
+    }
+    if !aggregate.needs_order() {
+        order.clear();
+    }
+    Ok(AggregateCall { aggregate, args: exprs, distinct, filter, order, ty })
+}
+
+fn same_value(a: &SortKey, b: &SortKey) -> bool {
+    format!("{:?}", a.value) == format!("{:?}", b.value)
+}
+
+/// ORDER BY among the arguments.
+fn order_of(
+    clauses: &[ast::FunctionArgumentClause],
+    name: &str,
+    scope: &dyn Scope,
+    params: &mut Params,
+) -> Result<Vec<SortKey>> {
+    let mut order = Vec::new();
+    for clause in clauses {
+        let ast::FunctionArgumentClause::OrderBy(list) = clause else {
+            return Err(Error::unsupported(format!("this clause in the arguments of {name}")));
+        };
+        for by in list {
+            let bound = bind(&by.expr, scope, params)?;
+            let ty = if bound.ty.ty == Type::Unknown { ColumnType::new(Type::Text) } else { bound.ty };
+            order.push(crate::bind::sort_key(cast_implicit(bound, ty.ty, params)?.expr, ty, by)?);
+        }
+    }
+    Ok(order)
 }
 
 fn no_aggregate(name: &str, args: &str) -> Error {
@@ -161,6 +260,10 @@ fn choose(name: &str, types: &[ColumnType]) -> Result<(Aggregate, ColumnType)> {
             Err(missing())
         };
     }
+    let binary = name.starts_with("jsonb");
+    if let ("json_object_agg" | "jsonb_object_agg", [_, _]) = (name, types) {
+        return plain(Aggregate::JsonObjectAgg { binary }, if binary { Type::Jsonb } else { Type::Json });
+    }
     let [column] = types else { return Err(missing()) };
     let ty = column.ty;
     match (name, ty) {
@@ -171,7 +274,14 @@ fn choose(name: &str, types: &[ColumnType]) -> Result<(Aggregate, ColumnType)> {
         ("avg", Type::Int2 | Type::Int4 | Type::Int8 | Type::Numeric) => plain(Aggregate::Avg(ty), Type::Numeric),
         ("avg", Type::Float4 | Type::Float8) => plain(Aggregate::Avg(ty), Type::Float8),
         ("avg", Type::Interval) => plain(Aggregate::Avg(ty), Type::Interval),
-        ("min" | "max", _) if !matches!(ty, Type::Bool | Type::Uuid | Type::Bytea | Type::Record) => {
+        ("json_agg" | "jsonb_agg", _) => {
+            let result = if binary { Type::Jsonb } else { Type::Json };
+            plain(Aggregate::JsonAgg { structured: false, binary }, result)
+        }
+        ("min" | "max", Type::Bool | Type::Uuid | Type::Bytea | Type::Record | Type::Json | Type::Jsonb) => {
+            Err(missing())
+        }
+        ("min" | "max", _) => {
             // The result of a name or varchar is text, as the operators are text's.
             let result = match ty {
                 Type::Varchar | Type::Name => ColumnType::new(Type::Text),
@@ -249,7 +359,7 @@ impl Accumulator {
             },
             Aggregate::Min(_) | Aggregate::Max(_) => State::Best(Value::Null),
             Aggregate::BoolAnd | Aggregate::BoolOr => State::Bool(None),
-            Aggregate::StringAgg => State::Text(None),
+            Aggregate::StringAgg | Aggregate::JsonAgg { .. } | Aggregate::JsonObjectAgg { .. } => State::Text(None),
             Aggregate::ArrayAgg(_) => State::Items(Vec::new()),
             Aggregate::Spread { .. } => State::Moments { count: 0.0, mean: 0.0, squares: 0.0 },
         };
@@ -261,6 +371,11 @@ impl Accumulator {
         if let (Aggregate::CountAll, State::Count(n)) = (&self.aggregate, &mut self.state) {
             *n += 1;
             return Ok(());
+        }
+        if let (Aggregate::JsonAgg { .. } | Aggregate::JsonObjectAgg { .. }, State::Text(text)) =
+            (&self.aggregate, &mut self.state)
+        {
+            return add_json(&self.aggregate, args, text);
         }
         let value = args.first().unwrap_or(&Value::Null);
         if value.is_null() && !matches!(self.state, State::Items(_)) {
@@ -403,6 +518,8 @@ impl Accumulator {
             (State::Interval { sum, .. }, _) => Value::Interval(sum),
             (State::Best(best), _) => best,
             (State::Bool(state), _) => state.map_or(Value::Null, Value::Bool),
+            (State::Text(Some(text)), Aggregate::JsonAgg { binary, .. }) => json_result(text + "]", *binary)?,
+            (State::Text(Some(text)), Aggregate::JsonObjectAgg { binary }) => json_result(text + " }", *binary)?,
             (State::Text(text), _) => text.map_or(Value::Null, Value::Text),
             (State::Items(items), Aggregate::ArrayAgg(ty)) if !items.is_empty() => {
                 let items: Vec<_> = items.iter().map(Value::as_ref).collect();
@@ -412,6 +529,36 @@ impl Accumulator {
             (State::Moments { count, squares, .. }, aggregate) => spread(aggregate, count, squares)?,
         })
     }
+}
+
+/// Adds an element or a pair, spaced as PostgreSQL spaces them (json_agg_transfn).
+fn add_json(aggregate: &Aggregate, args: &[Value], text: &mut Option<String>) -> Result<()> {
+    let json = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("null").to_string();
+    if let Aggregate::JsonAgg { structured, .. } = aggregate {
+        match text {
+            None => *text = Some("[".into()),
+            Some(text) if *structured && !args.first().is_none_or(Value::is_null) => text.push_str(", \n "),
+            Some(text) => text.push_str(", "),
+        }
+        text.get_or_insert_default().push_str(&json(args.first()));
+        return Ok(());
+    }
+    let Some(key) = args.first().and_then(Value::as_str) else {
+        return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, "field name must not be null"));
+    };
+    match text {
+        None => *text = Some("{ ".into()),
+        Some(text) => text.push_str(", "),
+    }
+    let text = text.get_or_insert_default();
+    homenode_types::json::append_string(key, text);
+    text.push_str(" : ");
+    text.push_str(&json(args.get(1)));
+    Ok(())
+}
+
+fn json_result(text: String, binary: bool) -> Result<Value> {
+    if binary { homenode_types::json::canonical(&text).map(Value::Jsonb) } else { Ok(Value::Text(text)) }
 }
 
 fn spread(aggregate: &Aggregate, count: f64, squares: f64) -> Result<Value> {

@@ -217,6 +217,9 @@ impl Binder<'_> {
             return self.matches(left, right, kind, None, negated);
         }
         let (left, right) = (self.bind(left)?, self.bind(right)?);
+        if let Some(function) = super::json::operator(op, left.ty.ty, right.ty.ty) {
+            return super::json::operate(function?, left, right, self.params);
+        }
         if *op == BinaryOperator::StringConcat {
             return call::concat(left, right, self.params);
         }
@@ -604,6 +607,16 @@ fn operator_named(symbol: &str) -> Option<BinaryOperator> {
         "~~*" => BinaryOperator::PGILikeMatch,
         "!~~" => BinaryOperator::PGNotLikeMatch,
         "!~~*" => BinaryOperator::PGNotILikeMatch,
+        "->" => BinaryOperator::Arrow,
+        "->>" => BinaryOperator::LongArrow,
+        "#>" => BinaryOperator::HashArrow,
+        "#>>" => BinaryOperator::HashLongArrow,
+        "#-" => BinaryOperator::HashMinus,
+        "@>" => BinaryOperator::AtArrow,
+        "<@" => BinaryOperator::ArrowAt,
+        "?" => BinaryOperator::Question,
+        "?|" => BinaryOperator::QuestionPipe,
+        "?&" => BinaryOperator::QuestionAnd,
         _ => return None,
     })
 }

@@ -115,6 +115,9 @@ pub(super) fn bind_function(binder: &mut Binder<'_>, call: &ast::Function) -> Re
         ast::FunctionArguments::List(list) => arguments(binder, &name, list)?,
         ast::FunctionArguments::Subquery(_) => return Err(Error::unsupported("a subquery here")),
     };
+    if super::json::makes_json(&name) {
+        return super::json::make(binder, &name, args);
+    }
     if let Some(bound) = special_form(binder, &name, &args)? {
         return Ok(bound);
     }
@@ -144,7 +147,10 @@ fn arguments(binder: &mut Binder<'_>, name: &str, list: &ast::FunctionArgumentLi
     list.args
         .iter()
         .map(|arg| match arg {
-            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => binder.bind(expr),
+            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => match super::json::makes_json(name) {
+                true => super::json::argument(expr, binder.scope, binder.params),
+                false => binder.bind(expr),
+            },
             ast::FunctionArg::Unnamed(_) => Err(Error::new(
                 SqlState::WRONG_OBJECT_TYPE,
                 format!("{name}(*) specified, but {name} is not an aggregate function"),

@@ -248,6 +248,8 @@ pub fn column_type(ty: &DataType) -> Result<ColumnType> {
         D::Timestamp(p, _) => time_type(Type::Timestamptz, *p),
         D::Interval { .. } => plain(Type::Interval),
         D::Uuid => plain(Type::Uuid),
+        D::JSON => plain(Type::Json),
+        D::JSONB => plain(Type::Jsonb),
         D::Regclass => plain(Type::Regclass),
         D::Array(ArrayElemTypeDef::SquareBracket(inner, _)) => {
             let element = column_type(inner)?.ty;

@@ -138,7 +138,7 @@ pub(super) fn resolve(name: &str, types: &[Type]) -> Result<&'static Function> {
 }
 
 #[cold]
-fn no_function(name: &str, types: &[Type]) -> Error {
+pub(super) fn no_function(name: &str, types: &[Type]) -> Error {
     let types: Vec<_> = types.iter().map(|ty| ty.sql_name()).collect();
     Error::new(SqlState::UNDEFINED_FUNCTION, format!("function {name}({}) does not exist", types.join(", ")))
         .with_hint("No function matches the given name and argument types. You might need to add explicit type casts.")

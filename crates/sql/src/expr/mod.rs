@@ -13,6 +13,7 @@ mod describe;
 mod eval;
 mod function;
 mod functions;
+mod json;
 mod md5;
 mod operator;
 mod pattern;
@@ -332,6 +333,11 @@ impl Host for NoHost {
 pub trait Scope {
     /// The column `[qualifier.]name`; errors are 42703, 42702, 42P01.
     fn column(&self, qualifier: Option<&str>, name: &str) -> Result<Bound>;
+
+    /// The columns of the relation `name`, if that name, which is no column's, stands for a whole row.
+    fn row_columns(&self, _name: &str) -> Option<Vec<String>> {
+        None
+    }
 
     /// Asked first at every node: subqueries, aggregates, grouped expressions. `None` leaves the node to the binder.
     fn intercept(&self, _tree: &ast::Expr, _params: &mut Params) -> Option<Result<Bound>> {

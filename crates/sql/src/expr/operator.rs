@@ -11,6 +11,13 @@ pub(super) fn no_operator(symbol: &str, left: Type, right: Type) -> Error {
         .with_hint("No operator matches the given name and argument types. You might need to add explicit type casts.")
 }
 
+/// `42725` as PostgreSQL says it, of two literals.
+#[cold]
+pub(super) fn not_unique(symbol: &str) -> Error {
+    Error::new(SqlState::AMBIGUOUS_FUNCTION, format!("operator is not unique: unknown {symbol} unknown"))
+        .with_hint("Could not choose a best candidate operator. You might need to add explicit type casts.")
+}
+
 /// Gives a side of unknown type the type `other` (text if that is unknown too).
 fn resolve(side: Bound, other: Type, params: &mut Params) -> Result<Bound> {
     if side.ty.ty != Type::Unknown {
@@ -31,7 +38,8 @@ pub(super) fn comparable(a: Type, b: Type) -> bool {
     let moment = |ty| matches!(ty, Type::Date | Type::Timestamp | Type::Timestamptz);
     let whole = |ty: Type| ty.is_integer() || ty.is_oid_like();
     let text = |ty: Type| ty.is_string() || ty == Type::Char || ty == Type::PgNodeTree;
-    a == b
+    // json has no order, and not even equality.
+    (a == b && !matches!(a, Type::Json | Type::JsonArray))
         || (a.is_number() && b.is_number())
         || (whole(a) && whole(b))
         || (moment(a) && moment(b))
@@ -137,11 +145,7 @@ fn resolve_arith(op: ArithOp, left: Bound, right: Bound, params: &mut Params) ->
         _ => known,
     };
     match (left.ty.ty, right.ty.ty) {
-        (Type::Unknown, Type::Unknown) => Err(Error::new(
-            SqlState::AMBIGUOUS_FUNCTION,
-            format!("operator is not unique: unknown {} unknown", op.symbol()),
-        )
-        .with_hint("Could not choose a best candidate operator. You might need to add explicit type casts.")),
+        (Type::Unknown, Type::Unknown) => Err(not_unique(op.symbol())),
         (Type::Unknown, known) => Ok((resolve(left, counterpart(known, false), params)?, right)),
         (known, Type::Unknown) => {
             let right = resolve(right, counterpart(known, true), params)?;

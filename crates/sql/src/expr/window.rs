@@ -72,6 +72,10 @@ pub fn bind_window_call(
     }
     if is_aggregate(&name) {
         let aggregate = bind_aggregate(call, scope, params)?;
+        if ordered(call) {
+            let message = "aggregate ORDER BY is not implemented for window functions";
+            return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+        }
         if aggregate.distinct {
             let message = "DISTINCT is not implemented for window functions";
             return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
@@ -100,6 +104,11 @@ pub fn bind_window_call(
         return Err(Error::unsupported("FILTER for non-aggregate window functions"));
     }
     Ok(WindowCall { window, function, args, ty })
+}
+
+/// ORDER BY among the arguments.
+fn ordered(call: &ast::Function) -> bool {
+    matches!(&call.args, ast::FunctionArguments::List(list) if !list.clauses.is_empty())
 }
 
 fn arguments(call: &ast::Function, scope: &dyn Scope, params: &mut Params) -> Result<Vec<Bound>> {

@@ -1,5 +1,6 @@
 //! The functions of the table, by what they work on.
 
+mod json;
 mod math;
 mod system;
 mod text;
@@ -12,7 +13,12 @@ use homenode_types::{Decimal, Value};
 
 /// All functions.
 pub(super) fn all() -> impl Iterator<Item = &'static Function> {
-    math::FUNCTIONS.iter().chain(text::FUNCTIONS).chain(times::FUNCTIONS).chain(system::FUNCTIONS)
+    math::FUNCTIONS
+        .iter()
+        .chain(text::FUNCTIONS)
+        .chain(times::FUNCTIONS)
+        .chain(system::FUNCTIONS)
+        .chain(json::functions())
 }
 
 // Arguments have been cast to the types of the table: what is not of its type there is not reached.
