@@ -102,6 +102,22 @@ pub struct SequenceSpec {
     pub owner: Option<(u32, usize)>,
 }
 
+/// `42704` when one of the columns is of a type that has no order, so that there can be no key over it.
+fn require_order(table: &TableDefinition, columns: &[usize]) -> Result<()> {
+    match columns
+        .iter()
+        .map(|&column| table.columns[column].ty.ty)
+        .find(|ty| matches!(ty, Type::Json | Type::JsonArray))
+    {
+        None => Ok(()),
+        Some(ty) => {
+            let message = format!("data type {ty} has no default operator class for access method \"btree\"");
+            let hint = "You must specify an operator class for the index or define a default operator class for the data type.";
+            Err(Error::new(SqlState::UNDEFINED_OBJECT, message).with_hint(hint))
+        }
+    }
+}
+
 impl Session {
     /// Creates a table.
     ///
@@ -137,6 +153,7 @@ impl Session {
             table.columns.push(self.create_column(&table, at, column)?);
         }
         if let Some((name, columns)) = spec.primary_key {
+            require_order(&table, &columns)?;
             let name = self.constraint_name(&table, name, &[], "pkey")?;
             for &column in &columns {
                 table.columns[column].not_null = true;
@@ -144,6 +161,7 @@ impl Session {
             table.primary_key = Some(PrimaryKey { oid: self.db.catalog.new_oid(), name, columns });
         }
         for (name, columns) in spec.uniques {
+            require_order(&table, &columns)?;
             let name = self.constraint_name(&table, name, &columns, "key")?;
             let oid = self.db.catalog.new_oid();
             let root = self.new_tree(oid)?;
@@ -300,6 +318,7 @@ impl Session {
         let table = self.take_table(table.oid)?;
         let mut definition = table.definition.clone();
         let suffix = if spec.constraint { "key" } else { "idx" };
+        require_order(&definition, &spec.columns)?;
         let name = self.constraint_name(&definition, spec.name, &spec.columns, suffix)?;
         let oid = self.db.catalog.new_oid();
         let mut index = IndexDefinition {
@@ -349,6 +368,7 @@ impl Session {
             ));
         }
         let mut definition = table.definition.clone();
+        require_order(&definition, &columns)?;
         let name = self.constraint_name(&definition, name, &[], "pkey")?;
         for &column in &columns {
             definition.columns[column].not_null = true;

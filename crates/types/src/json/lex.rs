@@ -74,7 +74,7 @@ impl<'a> Lexer<'a> {
     }
 
     fn word(&mut self) -> Result<Token<'a>> {
-        self.to_word_end();
+        self.pass_word();
         Ok(match self.current() {
             "null" => Token::Null,
             "true" => Token::True,
@@ -84,7 +84,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Moves the end behind what looks like a word, so that a message shows all of it (JSON_ALPHANUMERIC_CHAR).
-    fn to_word_end(&mut self) {
+    fn pass_word(&mut self) {
         let bytes = self.text.as_bytes();
         let in_word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_' || *b >= 0x80;
         // The first character may be anything; it is taken whole.
@@ -121,7 +121,7 @@ impl<'a> Lexer<'a> {
         }
         self.end = at.max(self.start + 1);
         let number_end = self.end;
-        self.to_word_end();
+        self.pass_word();
         if !good || self.end != number_end {
             return Err(self.invalid_token());
         }
@@ -160,7 +160,7 @@ impl<'a> Lexer<'a> {
                 self.end += 1;
                 for _ in 0..4 {
                     if !bytes.get(self.end).is_some_and(u8::is_ascii_hexdigit) {
-                        self.to_next_character();
+                        self.pass_character();
                         return Err(self.error("\"\\u\" must be followed by four hexadecimal digits.".into()));
                     }
                     self.end += 1;
@@ -169,7 +169,7 @@ impl<'a> Lexer<'a> {
             }
             Some(_) => {
                 let from = self.end;
-                self.to_next_character();
+                self.pass_character();
                 let detail =
                     format!("Escape sequence \"\\{}\" is invalid.", self.text.get(from..self.end).unwrap_or(""));
                 Err(self.error(detail))
@@ -177,7 +177,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn to_next_character(&mut self) {
+    fn pass_character(&mut self) {
         self.end =
             (self.end + 1..).find(|at| self.text.is_char_boundary(*at) || *at > self.text.len()).unwrap_or(self.end);
         self.end = self.end.min(self.text.len());
