@@ -237,6 +237,7 @@ fn show(plan: &Plan) -> Shown {
             node(&format!("System Scan on {}", named(scan.table.name, &scan.alias)), filter(&scan.filter), Vec::new())
         }
         Plan::Series(series) => node(&format!("Function Scan on {}", series.alias), filter(&series.filter), Vec::new()),
+        Plan::ProjectSet(set) => node("ProjectSet", Vec::new(), vec![show(&set.input)]),
         Plan::Derived(derived) => {
             let title = if derived.shared.is_some() { "CTE Scan on" } else { "Subquery Scan on" };
             node(&format!("{title} {}", derived.alias), filter(&derived.filter), vec![show(&derived.query.input)])

@@ -4,7 +4,7 @@
 //! relation, so joins copy nothing and any join order leaves the columns where expressions expect them. Nodes that make a
 //! new row (aggregate, projection, set operations, derived tables) begin a new register row.
 
-use crate::expr::{AggregateCall, Expr, WindowCall};
+use crate::expr::{AggregateCall, Expr, SetFunction, WindowCall};
 use crate::virtual_table::VirtualTable;
 use crate::wire::Field;
 use homenode_engine::{LockWait, Table};
@@ -24,6 +24,8 @@ pub enum Plan {
     Virtual(Arc<VirtualPlan>),
     /// A function in FROM.
     Series(Arc<SeriesPlan>),
+    /// Set-returning functions in a select list.
+    ProjectSet(Arc<ProjectSetPlan>),
     /// A subquery in FROM, with its own registers.
     Derived(Arc<DerivedPlan>),
     /// For each row of the left side, the rows of the right side.
@@ -144,9 +146,9 @@ pub struct VirtualPlan {
     pub lookup: Option<(usize, Expr)>,
 }
 
-/// generate_series(start, stop [, step]) and unnest(array).
+/// A function in FROM.
 pub struct SeriesPlan {
-    /// Register of the number.
+    /// Register of its first column.
     pub base: usize,
     /// What is produced.
     pub kind: SeriesKind,
@@ -154,12 +156,22 @@ pub struct SeriesPlan {
     pub filter: Vec<Expr>,
     /// Name in the query.
     pub alias: String,
-    /// WITH ORDINALITY: the register after the value counts.
-    pub ordinality: bool,
+    /// WITH ORDINALITY: the register that counts.
+    pub ordinality: Option<usize>,
+}
+
+/// Set-returning functions in a select list; rows keep their registers, and the results follow from register `width` on.
+pub struct ProjectSetPlan {
+    /// Input.
+    pub input: Plan,
+    /// Registers of the input.
+    pub width: usize,
+    /// The functions.
+    pub calls: Vec<SeriesKind>,
 }
 
 /// Functions that return sets.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub enum SeriesKind {
     /// Integers; the type says which.
     Numbers {
@@ -169,7 +181,7 @@ pub enum SeriesKind {
         stop: Expr,
         /// Step.
         step: Option<Expr>,
-        /// int4 or int8.
+        /// int4, int8 or numeric.
         ty: ColumnType,
     },
     /// Timestamps by an interval.
@@ -183,18 +195,47 @@ pub enum SeriesKind {
         /// timestamp or timestamptz.
         ty: ColumnType,
     },
-    /// The elements of an array.
+    /// The elements of arrays, side by side.
     Unnest {
-        /// The array.
-        array: Expr,
-        /// Its type.
-        array_type: Type,
+        /// The arrays with their types.
+        arrays: Vec<(Expr, Type)>,
+    },
+    /// A function of the table.
+    Rows {
+        /// The function.
+        function: &'static SetFunction,
+        /// Its arguments.
+        args: Vec<Expr>,
     },
     /// A scalar function: one row.
     Scalar {
         /// Its value.
         value: Expr,
     },
+}
+
+impl SeriesKind {
+    /// The expressions that its rows are made from.
+    pub fn exprs_mut(&mut self) -> Vec<&mut Expr> {
+        match self {
+            SeriesKind::Numbers { start, stop, step, .. } => [start, stop].into_iter().chain(step).collect(),
+            SeriesKind::Times { start, stop, step, .. } => vec![start, stop, step],
+            SeriesKind::Unnest { arrays } => arrays.iter_mut().map(|(array, _)| array).collect(),
+            SeriesKind::Rows { args, .. } => args.iter_mut().collect(),
+            SeriesKind::Scalar { value } => vec![value],
+        }
+    }
+
+    /// The same, to be read.
+    pub fn exprs(&self) -> Vec<&Expr> {
+        match self {
+            SeriesKind::Numbers { start, stop, step, .. } => [start, stop].into_iter().chain(step).collect(),
+            SeriesKind::Times { start, stop, step, .. } => vec![start, stop, step],
+            SeriesKind::Unnest { arrays } => arrays.iter().map(|(array, _)| array).collect(),
+            SeriesKind::Rows { args, .. } => args.iter().collect(),
+            SeriesKind::Scalar { value } => vec![value],
+        }
+    }
 }
 
 /// A subquery in FROM (or a common table expression).
@@ -505,6 +546,8 @@ impl Plan {
                 }
             }
             Plan::Series(_) => 1000.0,
+            // As PostgreSQL assumes of a function that says nothing else.
+            Plan::ProjectSet(plan) => 1000.0 * plan.input.rows(),
             Plan::Derived(plan) => plan.query.input.rows() * selectivity(&plan.filter),
             Plan::NestedLoop(plan) => {
                 (plan.left.rows() * plan.right.rows().max(1.0) * selectivity(&plan.conditions)).max(1.0)

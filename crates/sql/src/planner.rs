@@ -380,7 +380,7 @@ impl Planner<'_> {
                 kind: kind.clone(),
                 filter: conditions,
                 alias,
-                ordinality: *ordinality,
+                ordinality: ordinality.then(|| base + relation.width - 1),
             })),
         })
     }
@@ -616,19 +616,9 @@ fn filtered(input: Plan, conditions: Vec<Expr>) -> Plan {
 
 /// The expressions a FROM item is computed from.
 fn visit_arguments(source: &Source, visit: &mut dyn FnMut(&Expr)) {
-    use crate::plan::SeriesKind;
     match source {
         Source::Table(_) | Source::Virtual(_) => {}
         Source::Derived { outer, .. } => outer.iter().for_each(visit),
-        Source::Series { kind, .. } => match kind {
-            SeriesKind::Numbers { start, stop, step, .. } => {
-                visit(start);
-                visit(stop);
-                step.iter().for_each(visit);
-            }
-            SeriesKind::Times { start, stop, step, .. } => [start, stop, step].into_iter().for_each(visit),
-            SeriesKind::Unnest { array, .. } => visit(array),
-            SeriesKind::Scalar { value } => visit(value),
-        },
+        Source::Series { kind, .. } => kind.exprs().into_iter().for_each(visit),
     }
 }

@@ -169,3 +169,8 @@ fn roles() {
 fn json() {
     run("json");
 }
+
+#[test]
+fn sets() {
+    run("sets");
+}

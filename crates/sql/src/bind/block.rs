@@ -2,12 +2,13 @@
 
 use super::from::{From, Source};
 use super::scope::CALL_BASE;
+use super::series::SET_BASE;
 use super::window::{WINDOW_BASE, Windows};
 use super::{folded, split_name};
 use crate::expr::{self, AggregateCall, Bound, Expr, Params};
 use crate::plan::{
-    AggregatePlan, DistinctPlan, FilterPlan, GroupingSet, LimitPlan, LockPlan, Plan, ProjectPlan, QueryPlan, SortKey,
-    SortPlan, WindowPlan,
+    AggregatePlan, DistinctPlan, FilterPlan, GroupingSet, LimitPlan, LockPlan, Plan, ProjectPlan, ProjectSetPlan,
+    QueryPlan, SeriesKind, SortKey, SortPlan, WindowPlan,
 };
 use crate::planner;
 use crate::wire::Field;
@@ -57,13 +58,16 @@ pub(super) struct Lists {
     /// DISTINCT ON: places among the items.
     pub on: Option<Vec<usize>>,
     pub having: Vec<Expr>,
+    /// Set-returning functions in the items.
+    pub sets: Vec<SeriesKind>,
 }
 
 impl Lists {
     /// Gives aggregates their registers, now that the number of groups is known.
     pub fn settle_calls(&mut self, groups: usize) {
         let items = self.items.iter_mut().map(|item| &mut item.bound.expr);
-        items.chain(&mut self.having).for_each(|expr| settle_calls(expr, groups));
+        let sets = self.sets.iter_mut().flat_map(SeriesKind::exprs_mut);
+        items.chain(&mut self.having).chain(sets).for_each(|expr| settle_calls(expr, groups));
     }
 }
 
@@ -154,6 +158,7 @@ pub(super) fn plan_block(
         None => {
             lists.items.iter().for_each(|item| mark(&item.bound.expr, &mut needed));
             windows.exprs_mut().for_each(|expr| mark(expr, &mut needed));
+            lists.sets.iter().flat_map(SeriesKind::exprs).for_each(|expr| mark(expr, &mut needed));
         }
     }
     let mut lock_registers = Vec::new();
@@ -166,7 +171,7 @@ pub(super) fn plan_block(
     let width = from.width;
     // Rows that come in the wanted order need no sort.
     let wanted_order: Vec<(Expr, bool, bool)> = match groups {
-        None if !distinct && !windowed => lists
+        None if !distinct && !windowed && lists.sets.is_empty() => lists
             .order
             .iter()
             .map(|(place, descending, nulls_first)| (lists.items[*place].bound.expr.clone(), *descending, *nulls_first))
@@ -192,15 +197,28 @@ pub(super) fn plan_block(
         }
     }
     if windowed {
-        for item in &mut lists.items {
-            item.bound.expr.map_columns(&mut |register| match register {
-                WINDOW_BASE.. => register - WINDOW_BASE + width,
+        let exprs = lists.items.iter_mut().map(|item| &mut item.bound.expr);
+        for expr in exprs.chain(lists.sets.iter_mut().flat_map(SeriesKind::exprs_mut)) {
+            expr.map_columns(&mut |register| match register {
+                WINDOW_BASE..SET_BASE => register - WINDOW_BASE + width,
                 _ => register,
             });
         }
         let Windows { windows, calls } = windows;
         let results = calls.len();
         input = Plan::Window(Arc::new(WindowPlan { input, width, windows, calls }));
+        width += results;
+    }
+    if !lists.sets.is_empty() {
+        for item in &mut lists.items {
+            item.bound.expr.map_columns(&mut |register| match register {
+                SET_BASE.. => register - SET_BASE + width,
+                _ => register,
+            });
+        }
+        let calls = std::mem::take(&mut lists.sets);
+        let results = calls.len();
+        input = Plan::ProjectSet(Arc::new(ProjectSetPlan { input, width, calls }));
         width += results;
     }
     let sorted = planned.ordered && !wanted_order.is_empty();

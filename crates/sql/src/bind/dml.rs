@@ -647,6 +647,7 @@ fn row_columns(table: &Table, alias: &str, base: usize) -> Vec<Offered> {
         relation: Some(alias.to_string()),
         bound: Bound { expr: Expr::Column(base + place), ty: column.ty },
         origin: (table.oid, place as i16 + 1),
+        is_whole: false,
     });
     columns.collect()
 }

@@ -2,6 +2,7 @@
 
 use super::names::is_partition_ancestors;
 use super::scope::{Clause, FromScope, Offered, Outer};
+use super::series::{Series, bind_series};
 use super::{Binder, Named, at, folded, no_column, split_name};
 use crate::expr::{self, Bound, Expr, Params, Scope};
 use crate::plan::{QueryPlan, SeriesKind};
@@ -10,7 +11,6 @@ use homenode_engine::{Privileges, Table};
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast;
 use std::cell::Cell;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What a relation's rows are made of.
@@ -232,9 +232,11 @@ impl<'a> FromBinder<'a> {
             ast::TableFactor::NestedJoin { table_with_joins, alias: None } => self.joined(table_with_joins, params),
             ast::TableFactor::NestedJoin { .. } => Err(Error::unsupported("an alias of a join")),
             ast::TableFactor::UNNEST { alias, array_exprs, with_ordinality, .. } => {
-                let [array] = &array_exprs[..] else { return Err(Error::unsupported("unnest of several arrays")) };
-                let array = self.argument(array, params)?;
-                self.unnest(array, alias.as_ref(), *with_ordinality)
+                let arrays =
+                    array_exprs.iter().map(|array| self.argument(array, params)).collect::<Result<Vec<_>>>()?;
+                let series = bind_series("unnest", arrays, params)?;
+                let series = series.ok_or_else(|| Error::internal("no set-returning function"))?;
+                self.series("unnest", series, alias.as_ref(), *with_ordinality)
             }
             _ => Err(Error::unsupported("this kind of FROM item")),
         }
@@ -267,6 +269,7 @@ impl<'a> FromBinder<'a> {
                     relation: Some(alias.clone()),
                     bound: Bound { expr: Expr::Column(base + at), ty: ColumnType::new(*ty) },
                     origin: (table.oid, at as i16 + 1),
+                    is_whole: false,
                 });
                 (alias.clone(), columns.collect(), Source::Virtual(table))
             }
@@ -320,93 +323,64 @@ impl<'a> FromBinder<'a> {
     ) -> Result<(Tree, Vec<Offered>)> {
         let (_, ident) = split_name(name)?;
         let function = folded(ident);
-        match function.as_str() {
-            "generate_series" => {
-                let bound = args
-                    .iter()
-                    .map(|arg| match arg {
-                        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(tree)) => self.argument(tree, params),
-                        _ => Err(Error::unsupported("named arguments")),
-                    })
-                    .collect::<Result<Vec<_>>>()?;
-                let (kind, ty) = series(bound, params).map_err(|error| at(error, ident.span))?;
-                self.one_column(&function, ty, Source::Series { kind, ordinality }, alias, ordinality)
-            }
-            "unnest" => {
-                let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(tree))] = args else {
-                    return Err(Error::unsupported("unnest of several arrays"));
-                };
-                let array = self.argument(tree, params)?;
-                self.unnest(array, alias, ordinality)
-            }
-            _ => {
-                let call = ast::Expr::Function(ast::Function {
-                    name: name.clone(),
-                    uses_odbc_syntax: false,
-                    parameters: ast::FunctionArguments::None,
-                    args: ast::FunctionArguments::List(ast::FunctionArgumentList {
-                        duplicate_treatment: None,
-                        args: args.to_vec(),
-                        clauses: Vec::new(),
-                    }),
-                    filter: None,
-                    null_treatment: None,
-                    over: None,
-                    within_group: Vec::new(),
-                });
-                let bound = self.argument(&call, params)?;
-                let kind = match is_partition_ancestors(name) {
-                    true => SeriesKind::Unnest { array: Expr::Const(Value::Null), array_type: Type::OidArray },
-                    false => SeriesKind::Scalar { value: bound.expr },
-                };
-                self.one_column(&function, bound.ty, Source::Series { kind, ordinality }, alias, ordinality)
-            }
+        if expr::is_set_function(&function) {
+            let bound = args
+                .iter()
+                .map(|arg| match arg {
+                    ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(tree)) => self.argument(tree, params),
+                    _ => Err(Error::unsupported("named arguments")),
+                })
+                .collect::<Result<Vec<_>>>()?;
+            let series = bind_series(&function, bound, params).map_err(|error| at(error, ident.span))?;
+            let series = series.ok_or_else(|| Error::internal("no set-returning function"))?;
+            return self.series(&function, series, alias, ordinality);
         }
-    }
-
-    fn unnest(
-        &mut self,
-        array: Bound,
-        alias: Option<&ast::TableAlias>,
-        ordinality: bool,
-    ) -> Result<(Tree, Vec<Offered>)> {
-        let Some(element) = array.ty.ty.element() else {
-            return Err(Error::new(
-                SqlState::UNDEFINED_FUNCTION,
-                format!("function unnest({}) does not exist", array.ty.ty),
-            ));
+        let call = ast::Expr::Function(ast::Function {
+            name: name.clone(),
+            uses_odbc_syntax: false,
+            parameters: ast::FunctionArguments::None,
+            args: ast::FunctionArguments::List(ast::FunctionArgumentList {
+                duplicate_treatment: None,
+                args: args.to_vec(),
+                clauses: Vec::new(),
+            }),
+            filter: None,
+            null_treatment: None,
+            over: None,
+            within_group: Vec::new(),
+        });
+        let bound = self.argument(&call, params)?;
+        let kind = match is_partition_ancestors(name) {
+            true => SeriesKind::Unnest { arrays: vec![(Expr::Const(Value::Null), Type::OidArray)] },
+            false => SeriesKind::Scalar { value: bound.expr },
         };
-        let kind = SeriesKind::Unnest { array: array.expr, array_type: array.ty.ty };
-        self.one_column("unnest", ColumnType::new(element), Source::Series { kind, ordinality }, alias, ordinality)
+        self.series(&function, Series { kind, columns: vec![(None, bound.ty)] }, alias, ordinality)
     }
 
-    fn one_column(
+    fn series(
         &mut self,
         function: &str,
-        ty: ColumnType,
-        source: Source,
+        series: Series,
         alias: Option<&ast::TableAlias>,
         ordinality: bool,
     ) -> Result<(Tree, Vec<Offered>)> {
-        let name = alias.map_or_else(|| function.to_string(), |alias| folded(&alias.name));
+        let relation = alias.map_or_else(|| function.to_string(), |alias| folded(&alias.name));
         let base = self.from.width;
-        let mut columns = vec![Offered {
-            // A function's only column is called like its alias.
-            name: name.clone(),
-            relation: Some(name.clone()),
-            bound: Bound { expr: Expr::Column(base), ty },
-            origin: (0, 0),
-        }];
+        let mut columns = series.columns;
+        let single = columns.len() == 1;
         if ordinality {
-            columns.push(Offered {
-                name: "ordinality".into(),
-                relation: Some(name.clone()),
-                bound: Bound { expr: Expr::Column(base + 1), ty: ColumnType::new(Type::Int8) },
-                origin: (0, 0),
-            });
+            columns.push((Some("ordinality"), ColumnType::new(Type::Int8)));
         }
-        let columns = rename(columns, alias)?;
-        self.leaf(name, columns, source)
+        let offered = columns.into_iter().enumerate().map(|(at, (name, ty))| Offered {
+            // A function's only column is called like its alias, unless it has a name of its own.
+            name: name.unwrap_or(if single { &relation } else { function }).to_string(),
+            relation: Some(relation.clone()),
+            bound: Bound { expr: Expr::Column(base + at), ty },
+            origin: (0, 0),
+            is_whole: single && at == 0,
+        });
+        let columns = rename(offered.collect(), alias)?;
+        self.leaf(relation, columns, Source::Series { kind: series.kind, ordinality })
     }
 
     fn leaf(&mut self, alias: String, columns: Vec<Offered>, source: Source) -> Result<(Tree, Vec<Offered>)> {
@@ -436,6 +410,7 @@ fn table_columns(table: &Table, alias: &str, base: usize) -> Vec<Offered> {
         relation: Some(alias.to_string()),
         bound: Bound { expr: Expr::Column(base + at), ty: column.ty },
         origin: (table.oid, at as i16 + 1),
+        is_whole: false,
     });
     columns.collect()
 }
@@ -446,6 +421,7 @@ fn query_columns(query: &QueryPlan, alias: &str, base: usize) -> Vec<Offered> {
         relation: Some(alias.to_string()),
         bound: Bound { expr: Expr::Column(base + at), ty: field.ty },
         origin: (field.table, field.attribute),
+        is_whole: false,
     });
     columns.collect()
 }
@@ -480,39 +456,6 @@ fn take(columns: &mut Vec<Offered>, name: &str, side: &str) -> Result<Offered> {
             Err(error)
         }
     }
-}
-
-fn series(mut args: Vec<Bound>, params: &mut Params) -> Result<(SeriesKind, ColumnType)> {
-    if !(2..=3).contains(&args.len()) {
-        return Err(Error::new(
-            SqlState::UNDEFINED_FUNCTION,
-            "function generate_series with these arguments does not exist",
-        ));
-    }
-    let step = (args.len() == 3).then(|| args.remove(2));
-    let (stop, start) = (args.remove(1), args.remove(0));
-    let types = [start.ty.ty, stop.ty.ty];
-    let time = types.iter().find(|ty| matches!(ty, Type::Timestamp | Type::Timestamptz | Type::Date));
-    if let (Some(time), Some(step)) = (time, &step) {
-        let ty = ColumnType::new(if *time == Type::Timestamp { Type::Timestamp } else { Type::Timestamptz });
-        let start = expr::cast_bound(start, ty, params)?.expr;
-        let stop = expr::cast_bound(stop, ty, params)?.expr;
-        let step = expr::cast_bound(step.clone(), ColumnType::new(Type::Interval), params)?.expr;
-        return Ok((SeriesKind::Times { start, stop, step, ty }, ty));
-    }
-    let mut all: HashSet<Type> = types.into_iter().collect();
-    all.extend(step.iter().map(|step| step.ty.ty));
-    let ty = if all.iter().all(|ty| matches!(ty, Type::Int4 | Type::Int2 | Type::Unknown)) {
-        ColumnType::new(Type::Int4)
-    } else if all.iter().all(|ty| ty.is_integer() || *ty == Type::Unknown) {
-        ColumnType::new(Type::Int8)
-    } else {
-        return Err(Error::unsupported(format!("generate_series({}, {})", types[0], types[1])));
-    };
-    let start = expr::cast_bound(start, ty, params)?.expr;
-    let stop = expr::cast_bound(stop, ty, params)?.expr;
-    let step = step.map(|step| expr::cast_bound(step, ty, params).map(|bound| bound.expr)).transpose()?;
-    Ok((SeriesKind::Numbers { start, stop, step, ty }, ty))
 }
 
 /// The parts of a conjunction.

@@ -10,6 +10,7 @@ mod query;
 mod recursive;
 mod scope;
 mod select;
+mod series;
 mod view;
 mod window;
 

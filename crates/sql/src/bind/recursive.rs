@@ -188,6 +188,7 @@ fn aggregates(plan: &Plan) -> bool {
         Plan::Sort(plan) => aggregates(&plan.input),
         Plan::Limit(plan) => aggregates(&plan.input),
         Plan::Distinct(plan) => aggregates(&plan.input),
+        Plan::ProjectSet(plan) => aggregates(&plan.input),
         Plan::Window(plan) => aggregates(&plan.input),
         _ => false,
     }

@@ -1,6 +1,7 @@
 //! What may an expression refer to? The columns of FROM, those of queries around it, groups and aggregates.
 
 use super::grouping::{GroupingCall, grouping_args};
+use super::series::{misplaced, set_call};
 use super::{Binder, at, no_column};
 use crate::exec::{Subquery, SubqueryKind};
 use crate::expr::{self, AggregateCall, Bound, CmpOp, Expr, Params, Scope};
@@ -21,6 +22,8 @@ pub(crate) struct Offered {
     pub bound: Bound,
     /// Where it comes from: table OID and attribute number.
     pub origin: (u32, i16),
+    /// The only column of a function in FROM, whose alias means the same.
+    pub is_whole: bool,
 }
 
 /// Columns of the query around that a query uses: what they are called there, and their expression there.
@@ -101,6 +104,8 @@ impl Scope for FromScope<'_> {
                     format!("missing FROM-clause entry for table \"{relation}\""),
                 ));
             }
+        } else if let Some(whole) = self.qualified.iter().find(|c| c.is_whole && c.relation.as_deref() == Some(name)) {
+            return Ok(whole.bound.clone());
         } else if self.knows(name) {
             return Err(Error::unsupported(format!("the whole row \"{name}\" as a value")));
         }
@@ -108,7 +113,8 @@ impl Scope for FromScope<'_> {
     }
 
     fn row_columns(&self, name: &str) -> Option<Vec<String>> {
-        if !matches!(self.find(None, name), Ok(None)) {
+        let is_column = |column: &Offered| column.is_whole && column.relation.as_deref() == Some(name);
+        if !matches!(self.find(None, name), Ok(None)) || self.qualified.iter().any(is_column) {
             return None;
         }
         if !self.knows(name) {
@@ -131,6 +137,16 @@ impl Scope for FromScope<'_> {
             let span = function.name.0.first().and_then(|part| part.as_ident()).map(|ident| ident.span);
             let error = Error::new(SqlState::GROUPING_ERROR, error);
             return Some(Err(span.map_or_else(|| error.clone(), |span| at(error.clone(), span))));
+        }
+        if set_call(tree).is_some() {
+            return Some(Err(match self.clause {
+                Clause::Argument => {
+                    let message = "aggregate function calls cannot contain set-returning function calls";
+                    Error::new(SqlState::FEATURE_NOT_SUPPORTED, message)
+                }
+                Clause::Open => misplaced("this place"),
+                Clause::Closed(clause) => misplaced(clause),
+            }));
         }
         if grouping_args(tree).is_some() {
             // Makes the block one with groups, where it is bound again.
@@ -324,7 +340,6 @@ fn special(binder: &Binder<'_>, scope: &dyn Scope, tree: &ast::Expr, params: &mu
             ast::FunctionArguments::Subquery(query) if is_array(&function.name) => {
                 subquery(binder, scope, query, params, Question::Array)
             }
-            _ if is_set_returning(&function.name) => Err(Error::unsupported("a set-returning function outside FROM")),
             _ => return None,
         },
         _ => return None,
@@ -333,14 +348,6 @@ fn special(binder: &Binder<'_>, scope: &dyn Scope, tree: &ast::Expr, params: &mu
 
 fn is_array(name: &ast::ObjectName) -> bool {
     name.0.len() == 1 && name.to_string().eq_ignore_ascii_case("array")
-}
-
-fn is_set_returning(name: &ast::ObjectName) -> bool {
-    let last = name.0.last().and_then(|part| part.as_ident()).map(|ident| ident.value.to_ascii_lowercase());
-    matches!(
-        last.as_deref(),
-        Some("generate_series" | "unnest" | "pg_options_to_table" | "regexp_matches" | "pg_partition_tree")
-    )
 }
 
 fn negate(bound: Bound, negated: bool) -> Bound {

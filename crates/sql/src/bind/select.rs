@@ -6,6 +6,7 @@ use super::from::{From, FromBinder, Source, conjuncts};
 use super::grouping::{Groups, distinct_groups, grouping_value};
 use super::names::{bare_column, column_name, is_empty_set, output_place};
 use super::scope::{Clause, FromScope, GroupScope, Offered, Outer};
+use super::series::SetScope;
 use super::window::WindowScope;
 use super::{Binder, at, folded, split_name};
 use crate::expr::{self, Bound, Expr, Params, Scope};
@@ -131,6 +132,8 @@ struct Block<'a> {
 
 impl Block<'_> {
     fn items(&self, scope: &dyn Scope, from: &From, params: &mut Params, keep_unknown: bool) -> Result<Lists> {
+        let sets = SetScope { rows: scope, found: RefCell::default() };
+        let scope = &sets;
         let mut items = Vec::new();
         for item in &self.select.projection {
             match item {
@@ -169,7 +172,7 @@ impl Block<'_> {
             }
         }
         let visible = items.len();
-        let mut lists = Lists { items, visible, order: Vec::new(), on: None, having: Vec::new() };
+        let mut lists = Lists { items, visible, order: Vec::new(), on: None, having: Vec::new(), sets: Vec::new() };
         if let Some(ast::Distinct::On(trees)) = &self.select.distinct {
             let places =
                 trees.iter().map(|tree| place_of(tree, &mut lists, scope, params)).collect::<Result<Vec<_>>>()?;
@@ -190,6 +193,7 @@ impl Block<'_> {
                 "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
             ));
         }
+        lists.sets = sets.found.into_inner();
         Ok(lists)
     }
 

@@ -64,6 +64,7 @@ pub(crate) fn build(plan: &Plan) -> Box<dyn Operator> {
         Plan::Scan(plan) => Box::new(scan::ScanRows::new(plan.clone())),
         Plan::Virtual(plan) => Box::new(virtual_scan::VirtualRows::new(plan.clone())),
         Plan::Series(plan) => Box::new(series::SeriesRows::new(plan.clone())),
+        Plan::ProjectSet(plan) => Box::new(series::ProjectSet::new(plan.clone())),
         Plan::Derived(plan) => Box::new(derived::DerivedRows::new(plan.clone())),
         Plan::NestedLoop(plan) => Box::new(nested_loop::LoopRows::new(plan.clone())),
         Plan::HashJoin(plan) => Box::new(hash_join::HashRows::new(plan.clone())),

@@ -110,6 +110,14 @@ impl Function {
     }
 }
 
+/// How well arguments of these types fit the wanted ones; `None` when they do not.
+pub(super) fn fit_arguments(types: &[Type], wanted: &[Type]) -> Option<u32> {
+    if types.len() != wanted.len() {
+        return None;
+    }
+    types.iter().zip(wanted).map(|(ty, wanted)| fit_argument(*ty, *wanted)).sum()
+}
+
 /// Exact types count most, then preferred types of the category; a literal of unknown type is text if it may.
 fn fit_argument(from: Type, to: Type) -> Option<u32> {
     match (from, to) {

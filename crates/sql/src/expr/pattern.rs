@@ -2,7 +2,7 @@
 //!
 //! Regular expressions are those of the regex-lite crate: linear in time, without back-references and look-around.
 
-use homenode_types::{Error, Result, SqlState, Value};
+use homenode_types::{Error, Result, SqlState, Type, Value, ValueRef};
 use regex_lite::{Regex, RegexBuilder};
 use std::fmt;
 use std::sync::Arc;
@@ -220,15 +220,75 @@ pub(super) fn find(text: &str, pattern: &str) -> Result<Value> {
     Ok(found.map_or(Value::Null, Value::Text))
 }
 
-/// `regexp_replace`: the first match, all with flag `g`; `\1` and `\&` in the replacement.
-pub(super) fn replace(text: &str, pattern: &str, with: &str, flags: &str) -> Result<Value> {
-    if let Some(unknown) = flags.chars().find(|c| !matches!(c, 'g' | 'i')) {
+/// The pattern with the options of a regexp function; whether one of them is `g`, all matches.
+fn with_flags(pattern: &str, flags: &str) -> Result<(Regex, bool)> {
+    if let Some(unknown) = flags.chars().find(|c| !matches!(c, 'g' | 'i' | 'c')) {
         return Err(Error::new(
             SqlState::INVALID_PARAMETER_VALUE,
             format!("invalid regular expression option: \"{unknown}\""),
         ));
     }
-    let regex = regex(pattern, flags.contains('i'))?;
+    Ok((regex(pattern, flags.contains('i'))?, flags.contains('g')))
+}
+
+fn without_global(flags: &str, function: &str) -> Result<()> {
+    if !flags.contains('g') {
+        return Ok(());
+    }
+    let message = format!("{function} does not support the \"global\" option");
+    Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message))
+}
+
+/// `regexp_split_to_table` and `regexp_split_to_array`: what is between the matches. An empty match at the text's ends or right behind
+/// another match splits nothing.
+pub(super) fn split(text: &str, pattern: &str, flags: &str) -> Result<Vec<String>> {
+    without_global(flags, "regexp_split_to_table()")?;
+    let (regex, _) = with_flags(pattern, flags)?;
+    let mut parts = Vec::new();
+    let mut from = 0;
+    for found in regex.find_iter(text) {
+        if found.is_empty() && (found.start() == from || found.start() == text.len()) {
+            continue;
+        }
+        parts.push(text[from..found.start()].to_string());
+        from = found.end();
+    }
+    parts.push(text[from..].to_string());
+    Ok(parts)
+}
+
+/// `regexp_matches`: for each match an array of its groups, or of all of it where the pattern has none.
+pub(super) fn matches(text: &str, pattern: &str, flags: &str) -> Result<Vec<Value>> {
+    let (regex, all) = with_flags(pattern, flags)?;
+    let limit = if all { usize::MAX } else { 1 };
+    Ok(regex.captures_iter(text).take(limit).map(|found| groups_of(&found)).collect())
+}
+
+/// `regexp_match`: the groups of the first match.
+pub(super) fn first_match(text: &str, pattern: &str, flags: &str) -> Result<Value> {
+    without_global(flags, "regexp_match()")
+        .map_err(|error| error.with_hint("Use the regexp_matches function instead."))?;
+    let (regex, _) = with_flags(pattern, flags)?;
+    Ok(regex.captures(text).map_or(Value::Null, |found| groups_of(&found)))
+}
+
+fn groups_of(found: &regex_lite::Captures<'_>) -> Value {
+    let first = usize::from(found.len() > 1);
+    let group = |number| found.get(number).map_or(ValueRef::Null, |group| ValueRef::Text(group.as_str()));
+    let groups: Vec<ValueRef<'_>> = (first..found.len()).map(group).collect();
+    Value::Text(homenode_types::array::format(&groups, Type::TextArray))
+}
+
+/// The matches of a pattern, for the functions that count or pick them.
+pub(super) fn spans(text: &str, pattern: &str, flags: &str, function: &str) -> Result<Vec<std::ops::Range<usize>>> {
+    without_global(flags, function)?;
+    let (regex, _) = with_flags(pattern, flags)?;
+    Ok(regex.find_iter(text).map(|found| found.range()).collect())
+}
+
+/// `regexp_replace`: the first match, all with flag `g`; `\1` and `\&` in the replacement.
+pub(super) fn replace(text: &str, pattern: &str, with: &str, flags: &str) -> Result<Value> {
+    let (regex, all) = with_flags(pattern, flags)?;
     let expand = |groups: &regex_lite::Captures<'_>| {
         let mut out = String::new();
         let mut chars = with.chars();
@@ -245,6 +305,6 @@ pub(super) fn replace(text: &str, pattern: &str, with: &str, flags: &str) -> Res
         }
         out
     };
-    let limit = usize::from(!flags.contains('g'));
+    let limit = usize::from(!all);
     Ok(Value::Text(regex.replacen(text, limit, expand).into_owned()))
 }

@@ -2,6 +2,7 @@
 
 mod json;
 mod math;
+pub(super) mod sets;
 mod system;
 mod text;
 mod times;

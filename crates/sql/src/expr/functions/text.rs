@@ -2,7 +2,7 @@
 
 use super::super::function::{ANY, Body, Function, Volatility, strict};
 use super::super::pattern;
-use super::{int, text};
+use super::{int, sets, text};
 use homenode_types::Type::{self, Bool, Bytea, Int4, Name, Text, TextArray};
 use homenode_types::{Error, Result, SqlState, Value, array};
 
@@ -13,6 +13,31 @@ const fn plain(
     f: fn(&[Value]) -> Result<Value>,
 ) -> Function {
     Function { name, args, variadic, result: Text, volatility: Volatility::Immutable, body: Body::Plain(f) }
+}
+
+const fn plain_array(name: &'static str, args: &'static [Type], f: fn(&[Value]) -> Result<Value>) -> Function {
+    Function { result: TextArray, ..plain(name, args, None, f) }
+}
+
+fn text_array(items: Vec<String>) -> Value {
+    let items: Vec<Value> = items.into_iter().map(Value::Text).collect();
+    Value::Text(array::format(&items.iter().map(Value::as_ref).collect::<Vec<_>>(), TextArray))
+}
+
+/// The fields between separators (each character without one), those that are `null_is` as NULL.
+fn string_to_array(args: &[Value], null_is: Option<&str>) -> Result<Value> {
+    let Some(whole) = args[0].as_str() else { return Ok(Value::Null) };
+    let fields = match args[1].as_str() {
+        None => whole.chars().map(String::from).collect(),
+        Some(separator) => sets::split(whole, separator),
+    };
+    let value = |field: String| if Some(field.as_str()) == null_is { Value::Null } else { Value::Text(field) };
+    let fields: Vec<Value> = fields.into_iter().map(value).collect();
+    ok(array::format(&fields.iter().map(Value::as_ref).collect::<Vec<_>>(), TextArray))
+}
+
+fn matches(args: &[Value], flags: &str, function: &str) -> Result<Vec<std::ops::Range<usize>>> {
+    pattern::spans(text(&args[0]), text(&args[1]), flags, function)
 }
 
 fn ok(text: impl Into<String>) -> Result<Value> {
@@ -112,6 +137,31 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("regexp_replace", &[Text, Text, Text, Text], Text, |a| {
         pattern::replace(text(&a[0]), text(&a[1]), text(&a[2]), text(&a[3]))
     }),
+    strict("regexp_match", &[Text, Text], TextArray, |a| pattern::first_match(text(&a[0]), text(&a[1]), "")),
+    strict("regexp_match", &[Text, Text, Text], TextArray, |a| {
+        pattern::first_match(text(&a[0]), text(&a[1]), text(&a[2]))
+    }),
+    strict("regexp_split_to_array", &[Text, Text], TextArray, |a| {
+        pattern::split(text(&a[0]), text(&a[1]), "").map(text_array)
+    }),
+    strict("regexp_split_to_array", &[Text, Text, Text], TextArray, |a| {
+        pattern::split(text(&a[0]), text(&a[1]), text(&a[2])).map(text_array)
+    }),
+    strict("regexp_like", &[Text, Text], Bool, |a| Ok(Value::Bool(!matches(a, "", "regexp_like()")?.is_empty()))),
+    strict("regexp_like", &[Text, Text, Text], Bool, |a| {
+        Ok(Value::Bool(!matches(a, text(&a[2]), "regexp_like()")?.is_empty()))
+    }),
+    strict("regexp_count", &[Text, Text], Int4, |a| count(matches(a, "", "regexp_count()")?.len())),
+    strict("regexp_substr", &[Text, Text], Text, |a| {
+        let found = matches(a, "", "regexp_substr()")?;
+        Ok(found.into_iter().next().map_or(Value::Null, |span| Value::text(&text(&a[0])[span])))
+    }),
+    strict("regexp_instr", &[Text, Text], Int4, |a| {
+        let found = matches(a, "", "regexp_instr()")?;
+        count(found.first().map_or(0, |span| text(&a[0])[..span.start].chars().count() + 1))
+    }),
+    plain_array("string_to_array", &[Text, Text], |a| string_to_array(a, None)),
+    plain_array("string_to_array", &[Text, Text, Text], |a| string_to_array(a, a[2].as_str())),
     strict("array_to_string", &[ANY, Text], Text, |a| array_to_string(text(&a[0]), text(&a[1]), None)),
     strict("array_to_string", &[ANY, Text, Text], Text, |a| {
         array_to_string(text(&a[0]), text(&a[1]), Some(text(&a[2])))
