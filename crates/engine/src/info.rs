@@ -2,7 +2,7 @@
 
 use crate::database::{Database, Inner};
 use crate::placement::{NOWHERE, node_of};
-use crate::session_memory::{MemoryUse, PrivateMemory};
+use crate::session_memory::{MemoryContext, MemoryUse, PrivateMemory};
 use crate::stats::Counter;
 use homenode_log::LogStats;
 use homenode_platform::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -220,6 +220,17 @@ impl Sessions {
     }
 }
 
+/// What a session holds. A stack is its own only while it is at work: stacks are pooled.
+fn memory_in_use(shared: &SessionShared) -> Vec<MemoryUse> {
+    let mut memory = shared.memory.list();
+    if shared.activity() != Activity::Active {
+        for part in memory.iter_mut().filter(|part| part.context == MemoryContext::Stack) {
+            (part.bytes, part.piece) = (0, 0..0);
+        }
+    }
+    memory
+}
+
 fn describe(db: &Inner, shared: &SessionShared, pids: &HashMap<usize, u32>) -> SessionInfo {
     let slot = db.txns.slot(shared.slot);
     let texts = shared.texts.lock();
@@ -227,7 +238,7 @@ fn describe(db: &Inner, shared: &SessionShared, pids: &HashMap<usize, u32>) -> S
         pid: shared.pid,
         lane: shared.lane(),
         pinned_node: shared.wanted_node(),
-        memory: shared.memory.list(),
+        memory: memory_in_use(shared),
         moves: shared.moves.load(Ordering::Relaxed),
         user: texts.user.clone(),
         application: texts.application.clone(),

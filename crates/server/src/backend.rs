@@ -152,7 +152,7 @@ pub trait Session: Send + 'static {
     /// The session's buffers have changed: address and bytes of what waits to be read and to be sent.
     fn buffers_changed(&self, _input: (usize, usize), _output: (usize, usize)) {}
 
-    /// A task of the session runs on a stack: address and bytes; 0 bytes when it has ended.
+    /// Tasks of the session run on this stack, address and bytes, until another is named. While none runs it is somebody else's.
     fn stack_changed(&self, _stack: (usize, usize)) {}
 
     /// Goes on as a session of worker `lane`, which is the caller.

@@ -62,6 +62,8 @@ pub(crate) struct Session<B: Backend> {
     told: bool,
     /// Input and output buffer, address and bytes, as the views were told last.
     noted: [(usize, usize); 2],
+    /// Upper end of the stack, as the views were told last; 0: they were not.
+    stack_top: usize,
 }
 
 struct Open<B: Backend> {
@@ -83,6 +85,7 @@ impl<B: Backend> Session<B> {
             over: false,
             told: false,
             noted: [(0, 0); 2],
+            stack_top: 0,
         }
     }
 
@@ -118,7 +121,7 @@ impl<B: Backend> Session<B> {
         let mut slice = 0;
         // The stack's upper end: this is nearly the first frame on it.
         let top = std::ptr::from_ref(&slice).addr();
-        self.note_stack((top.saturating_sub(shared.stack_bytes), shared.stack_bytes));
+        self.note_stack(top, shared.stack_bytes);
         while !self.over && channel.has_message() && channel.peer() != Peer::Gone && !channel.is_congested() {
             let input = channel.take_input();
             let mut used = 0;
@@ -187,12 +190,15 @@ impl<B: Backend> Session<B> {
         }
         channel.send_all(&mut self.answers);
         self.note_buffers(channel);
-        self.note_stack((0, 0));
     }
 
-    fn note_stack(&self, stack: (usize, usize)) {
-        if let Some(open) = &self.open {
-            open.backend.stack_changed(stack);
+    /// Tells the views which stack the session's tasks run on, if it is another one than the last time.
+    fn note_stack(&mut self, top: usize, bytes: usize) {
+        if top != self.stack_top
+            && let Some(open) = &self.open
+        {
+            self.stack_top = top;
+            open.backend.stack_changed((top.saturating_sub(bytes), bytes));
         }
     }
 
