@@ -40,7 +40,8 @@ impl Stored {
             Type::Int2 | Type::Int4 | Type::Int8 => Kind::Integer,
             // These are shown by name, which asks the catalog.
             Type::Regclass | Type::Regtype | Type::Regproc | Type::Regnamespace | Type::Regrole => return None,
-            ty if ty.is_text() => Kind::Text,
+            // Arrays and json are carried as text too, but differ in binary.
+            Type::Text | Type::Varchar | Type::Bpchar | Type::Name => Kind::Text,
             _ => Kind::Other,
         };
         Some(Stored { table, column, place: layout.stored_column(column)?, kind })

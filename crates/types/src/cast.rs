@@ -66,15 +66,15 @@ fn cast_context(from: Type, to: Type) -> Option<CastContext> {
         // when asked to.
         _ if to.category() == Category::String && from.category() != Category::Pseudo => Assignment,
         _ if from.category() == Category::String && to.category() != Category::Pseudo => Explicit,
-        _ if arrays_convert(from, to) => Explicit,
-        _ => return None,
+        _ => return arrays_context(from, to),
     })
 }
 
-fn arrays_convert(from: Type, to: Type) -> bool {
-    match (from.element(), to.element()) {
-        (Some(a), Some(b)) => can_coerce(a, b, CastContext::Explicit),
-        _ => false,
+/// An array goes where its elements go (find_coercion_pathway in parse_coerce.c).
+fn arrays_context(from: Type, to: Type) -> Option<CastContext> {
+    match (from.element()?, to.element()?) {
+        (a, b) if a == b => Some(CastContext::Implicit),
+        (a, b) => cast_context(a, b),
     }
 }
 
