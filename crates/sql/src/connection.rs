@@ -831,6 +831,11 @@ fn parse_param(context: &mut Context, bytes: &[u8], ty: Type) -> Result<Value> {
     }
 }
 
+/// Whether every text is a value of the type.
+fn is_any_text(ty: Type) -> bool {
+    matches!(ty, Type::Text | Type::Varchar | Type::Bpchar | Type::Unknown)
+}
+
 /// Lifted values as the statement's parameters want them; `None` when one does not fit, so that the text has to be taken
 /// as it was written.
 fn typed_values(lifted: &Lifted, used: bool, types: &[Type]) -> Option<Vec<Value>> {
@@ -843,7 +848,7 @@ fn typed_values(lifted: &Lifted, used: bool, types: &[Type]) -> Option<Vec<Value
     let mut values = Vec::with_capacity(types.len());
     for ((value, literal), wanted) in lifted.values.iter().zip(&lifted.types).zip(types) {
         values.push(match (value, literal) {
-            (Value::Text(text), Type::Unknown) if !wanted.is_text() => {
+            (Value::Text(text), Type::Unknown) if !is_any_text(*wanted) => {
                 Value::parse_text(text, (*wanted).into()).ok()?
             }
             _ => value.clone(),

@@ -161,6 +161,11 @@ fn comments() {
 }
 
 #[test]
+fn arrays() {
+    run("arrays");
+}
+
+#[test]
 fn roles() {
     run("roles");
 }

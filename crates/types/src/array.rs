@@ -1,6 +1,6 @@
 //! How are arrays carried? As their text: `{1,2,NULL}` for arrays, `1 2` for the vectors of catalogs.
 //!
-//! Tables cannot have array columns; catalogs and `= ANY(...)` need only one dimension.
+//! They have one dimension.
 
 use crate::error::{Error, Result, SqlState};
 use crate::ty::{ColumnType, Type};

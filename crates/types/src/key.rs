@@ -11,6 +11,7 @@ use std::cmp::Ordering;
 
 use rust_decimal::Decimal;
 
+use crate::array;
 use crate::json;
 use crate::ty::Type;
 use crate::value::{Value, ValueRef, trim_blanks};
@@ -35,8 +36,22 @@ pub fn encode_value(v: ValueRef<'_>, out: &mut Vec<u8>) {
 pub fn encode_column(v: ValueRef<'_>, ty: Type, out: &mut Vec<u8>) {
     match v {
         ValueRef::Text(s) if ty == Type::Bpchar => encode_value(ValueRef::Text(trim_blanks(s)), out),
+        ValueRef::Text(s) if ty.element().is_some() => encode_array(s, ty, out),
         _ => encode_value(v, out),
     }
+}
+
+/// Elements one after the other, then a byte that is less than what an element begins with (array_cmp: the first elements that
+/// differ decide, then the shorter array is less).
+#[cold]
+fn encode_array(text: &str, ty: Type, out: &mut Vec<u8>) {
+    let element = ty.element().unwrap_or(Type::Text);
+    out.push(PRESENT);
+    // The text was made by us or read by us.
+    for item in array::elements(text, ty).unwrap_or_default() {
+        encode_column(item.as_ref(), element, out);
+    }
+    out.push(0);
 }
 
 /// Appends the text made of these bytes, as a column that is no `character(n)` has it.
@@ -162,8 +177,8 @@ pub fn decode_i64(key: &mut &[u8]) -> Option<i64> {
 }
 
 /// Takes one column of type `ty` off the front of `key`. `None` when the bytes are damaged or the
-/// type's keys do not tell the value (numeric's scale, in jsonb too, an interval's parts and `character(n)`'s
-/// blanks are not kept).
+/// type's keys do not tell the value (numeric's scale, in jsonb too, an interval's parts, `character(n)`'s
+/// blanks are not kept; an array's elements may be of such a type).
 pub fn decode(ty: Type, key: &mut &[u8]) -> Option<Value> {
     if *key.first()? == NULL {
         *key = &key[1..];
@@ -190,6 +205,7 @@ pub fn decode(ty: Type, key: &mut &[u8]) -> Option<Value> {
         Type::Float8 => Value::Float8(decode_f64(&mut rest)?),
         Type::Bytea => Value::Bytea(decode_bytes(&mut rest)?),
         Type::Numeric | Type::Jsonb | Type::Interval | Type::Bpchar => return None,
+        _ if ty.element().is_some() => return None,
         _ => Value::Text(String::from_utf8(decode_bytes(&mut rest)?).ok()?),
     };
     *key = rest;

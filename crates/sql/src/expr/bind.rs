@@ -223,6 +223,9 @@ impl Binder<'_> {
         if *op == BinaryOperator::StringConcat {
             return call::concat(left, right, self.params);
         }
+        if let Some(bound) = super::array::operator(&op.to_string(), &left, &right, self.params)? {
+            return Ok(bound);
+        }
         if *op == BinaryOperator::PGStartsWith {
             return call::by_name("starts_with", vec![left, right], self.params);
         }
@@ -494,14 +497,23 @@ impl Binder<'_> {
     }
 
     fn subscript(&mut self, root: &ast::Expr, chain: &[AccessExpr]) -> Result<Bound> {
-        let [AccessExpr::Subscript(Subscript::Index { index })] = chain else {
+        let [AccessExpr::Subscript(subscript)] = chain else {
             return Err(Error::unsupported("this access to a part of a value"));
         };
-        let (array, index) = (self.bind(root)?, self.bind(index)?);
+        let array = self.bind(root)?;
         let array_type = array.ty.ty;
         let Some(element) = array_type.element() else {
             let message = format!("cannot subscript type {array_type} because it does not support subscripting");
             return Err(Error::new(SqlState::DATATYPE_MISMATCH, message));
+        };
+        let index = match subscript {
+            Subscript::Index { index } => self.bind(index)?,
+            Subscript::Slice { lower_bound, upper_bound, stride: None } => {
+                let lower = lower_bound.as_ref().map(|bound| self.bind(bound)).transpose()?;
+                let upper = upper_bound.as_ref().map(|bound| self.bind(bound)).transpose()?;
+                return super::array::slice(array, lower, upper, self.params);
+            }
+            Subscript::Slice { .. } => return Err(Error::unsupported("this access to a part of a value")),
         };
         let index = cast_implicit(index, Type::Int4, self.params)?;
         let (array, index) = (Box::new(array.expr), Box::new(index.expr));

@@ -69,8 +69,8 @@ pub(super) fn concat(left: Bound, right: Bound, params: &mut Params) -> Result<B
     if (bytes(a) && (bytes(b) || b == Type::Unknown)) || (bytes(b) && a == Type::Unknown) {
         return by_name("byteacat", vec![left, right], params);
     }
-    if a.element().is_some() || b.element().is_some() {
-        return join_arrays(left, right, params);
+    if let Some(bound) = super::array::operator("||", &left, &right, params)? {
+        return Ok(bound);
     }
     if !joins_text(a, b) {
         return Err(super::operator::no_operator("||", a, b));
@@ -78,20 +78,6 @@ pub(super) fn concat(left: Bound, right: Bound, params: &mut Params) -> Result<B
     let text = ColumnType::new(Type::Text);
     let (left, right) = (super::cast_bound(left, text, params)?, super::cast_bound(right, text, params)?);
     by_name("textcat", vec![left, right], params)
-}
-
-/// `array || array`, of one type or a literal.
-fn join_arrays(left: Bound, right: Bound, params: &mut Params) -> Result<Bound> {
-    let (a, b) = (left.ty.ty, right.ty.ty);
-    let array = if a.element().is_some() { a } else { b };
-    if [a, b].iter().any(|ty| *ty != array && *ty != Type::Unknown)
-        || matches!(array, Type::Int2Vector | Type::OidVector)
-    {
-        return Err(Error::unsupported("joining an array with anything but an array of its type"));
-    }
-    let ty = ColumnType::new(array);
-    let (left, right) = (super::cast_bound(left, ty, params)?, super::cast_bound(right, ty, params)?);
-    Ok(Bound { ty, ..by_name("array_cat", vec![left, right], params)? })
 }
 
 /// Binds a call as the parser has it: special forms, then the table.
@@ -119,6 +105,9 @@ pub(super) fn bind_function(binder: &mut Binder<'_>, call: &ast::Function) -> Re
         return super::json::make(binder, &name, args);
     }
     if let Some(bound) = special_form(binder, &name, &args)? {
+        return Ok(bound);
+    }
+    if let Some(bound) = super::array::by_name(&name, &args, binder.params)? {
         return Ok(bound);
     }
     by_name(&name, args, binder.params)

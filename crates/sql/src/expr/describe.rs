@@ -53,6 +53,14 @@ impl Expr {
                 format!("({} {} {} ({}))", d(left), op.symbol(), if *all { "ALL" } else { "ANY" }, d(array))
             }
             Expr::Array { items, .. } => format!("ARRAY[{}]", join(items, ", ")),
+            Expr::ArrayCall { function, args, .. } if function.is_operator() => {
+                format!("({})", join(args, &format!(" {} ", function.symbol())))
+            }
+            Expr::ArrayCall { function: super::ArrayFunction::Slice { lower, upper }, args, .. } => {
+                let bound = |given: bool, at: usize| if given { d(&args[at]) } else { String::new() };
+                format!("{}[{}:{}]", d(&args[0]), bound(*lower, 1), bound(*upper, 2))
+            }
+            Expr::ArrayCall { function, args, .. } => format!("{}({})", function.symbol(), join(args, ", ")),
             Expr::Subscript { array, index, .. } => format!("{}[{}]", d(array), d(index)),
             Expr::Match { expr, pattern, matcher, negated } => {
                 let symbol = match (matcher.kind(), *negated) {

@@ -226,6 +226,9 @@ impl Expr {
                 let items: Vec<_> = values.iter().map(Value::as_ref).collect();
                 Ok(Datum::Owned(Value::Text(array::format(&items, *ty))))
             }
+            Expr::ArrayCall { function, args, array_type } => {
+                super::array::eval((*function, *array_type), args, row, params, env)
+            }
             Expr::Subscript { array, array_type, index } => {
                 let array = array.eval_ref(row, params, env)?;
                 let index = index.eval_ref(row, params, env)?;

@@ -6,6 +6,7 @@
 
 mod aggregate;
 mod arith;
+mod array;
 mod bind;
 mod call;
 mod coerce;
@@ -25,6 +26,7 @@ mod window;
 
 pub use aggregate::{Accumulator, Aggregate, AggregateCall, bind_aggregate, is_aggregate};
 pub use arith::ArithOp;
+pub use array::ArrayFunction;
 pub use bind::{bind, bind_to};
 pub use coerce::{cast_bound, cast_explicit, column_type, unify};
 pub use eval::{Datum, compare_values};
@@ -198,6 +200,15 @@ pub enum Expr {
         array_type: Type,
         /// The index, from 1 (from 0 for the vectors of catalogs).
         index: Box<Expr>,
+    },
+    /// A function or operator of arrays that has to know their type.
+    ArrayCall {
+        /// What is done.
+        function: ArrayFunction,
+        /// Its arguments.
+        args: Vec<Expr>,
+        /// The arrays' type.
+        array_type: Type,
     },
     /// LIKE and regular expressions.
     Match {

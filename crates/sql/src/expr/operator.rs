@@ -53,6 +53,10 @@ fn blanks(left: Type, right: Type) -> Blanks {
 /// `left op right`. Sides keep their own types where they can be compared as they are, so that a column stays a bare
 /// column. `42883` when they cannot be compared.
 pub fn compare_bound(op: CmpOp, left: Bound, right: Bound, params: &mut Params) -> Result<Bound> {
+    let (left, right) = resolve_both(left, right, params)?;
+    if left.ty.ty.element().is_some() && right.ty.ty.element().is_some() {
+        return super::array::comparison(op, left, right, params);
+    }
     let (left, right, blanks) = comparison(op.symbol(), left, right, params)?;
     let compare = Expr::Compare { op, left: Box::new(left), right: Box::new(right), blanks };
     Ok(Bound::new(fold(compare), Type::Bool))

@@ -35,7 +35,7 @@ impl Expr {
             Expr::And(list) | Expr::Or(list) | Expr::Coalesce(list) => list.iter().for_each(f),
             Expr::Extreme { list, .. } => list.iter().for_each(f),
             Expr::Array { items, .. } => items.iter().for_each(f),
-            Expr::Call { args, .. } => args.iter().for_each(f),
+            Expr::Call { args, .. } | Expr::ArrayCall { args, .. } => args.iter().for_each(f),
             Expr::Not(expr) | Expr::Negate(expr) => f(expr),
             Expr::IsNull { expr, .. } | Expr::IsBool { expr, .. } | Expr::Cast { expr, .. } => f(expr),
             Expr::Case { whens, otherwise } => {
@@ -79,7 +79,7 @@ impl Expr {
             Expr::And(list) | Expr::Or(list) | Expr::Coalesce(list) => list.iter_mut().for_each(f),
             Expr::Extreme { list, .. } => list.iter_mut().for_each(f),
             Expr::Array { items, .. } => items.iter_mut().for_each(f),
-            Expr::Call { args, .. } => args.iter_mut().for_each(f),
+            Expr::Call { args, .. } | Expr::ArrayCall { args, .. } => args.iter_mut().for_each(f),
             Expr::Not(expr) | Expr::Negate(expr) => f(expr),
             Expr::IsNull { expr, .. } | Expr::IsBool { expr, .. } | Expr::Cast { expr, .. } => f(expr),
             Expr::Case { whens, otherwise } => {
