@@ -4,7 +4,7 @@ use super::super::function::{ANY, Body, Function, Volatility, strict};
 use super::super::pattern;
 use super::{int, sets, text};
 use homenode_types::Type::{self, Bool, Bytea, Int4, Name, Text, TextArray};
-use homenode_types::{Error, Result, SqlState, Value, ValueRef, array};
+use homenode_types::{Error, Result, SqlState, Value, array};
 
 const fn plain(
     name: &'static str,
@@ -166,14 +166,6 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("array_to_string", &[ANY, Text, Text], Text, |a| {
         array_to_string(text(&a[0]), text(&a[1]), Some(text(&a[2])))
     }),
-    Function {
-        result: TextArray,
-        ..plain("string_to_array", &[Text, Text], None, |a| string_to_array(&a[0], &a[1], None))
-    },
-    Function {
-        result: TextArray,
-        ..plain("string_to_array", &[Text, Text, Text], None, |a| string_to_array(&a[0], &a[1], a[2].as_str()))
-    },
     strict("array_length", &[ANY, Int4], Int4, |a| match (items(text(&a[0]))?.len(), int(&a[1])) {
         (n @ 1.., 1) => count(n),
         _ => Ok(Value::Null),
@@ -520,20 +512,6 @@ fn format(a: &[Value]) -> Result<Value> {
 fn items(array: &str) -> Result<Vec<Value>> {
     let ty = if array.starts_with('{') { Type::TextArray } else { Type::Int2Vector };
     homenode_types::array::elements(array, ty)
-}
-
-/// The parts of a text as an array; without a separator its characters. Parts that are `null` become NULLs (text_to_array).
-fn string_to_array(whole: &Value, separator: &Value, null: Option<&str>) -> Result<Value> {
-    let Value::Text(whole) = whole else { return Ok(Value::Null) };
-    let parts: Vec<String> = match separator.as_str() {
-        _ if whole.is_empty() => Vec::new(),
-        None => whole.chars().map(String::from).collect(),
-        Some("") => vec![whole.clone()],
-        Some(separator) => whole.split(separator).map(str::to_owned).collect(),
-    };
-    let parts =
-        parts.iter().map(|part| if Some(part.as_str()) == null { ValueRef::Null } else { ValueRef::Text(part) });
-    ok(array::format(&parts.collect::<Vec<_>>(), TextArray))
 }
 
 fn array_to_string(array: &str, separator: &str, null: Option<&str>) -> Result<Value> {
