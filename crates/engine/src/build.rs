@@ -6,7 +6,6 @@
 use crate::catalog::{IndexDefinition, Object, Table, TableDefinition};
 use crate::error::{Error, Result, SqlState, Storage};
 use crate::overflow::is_too_large;
-use crate::read::KeyRange;
 use crate::session::Session;
 use homenode_pool::PageNo;
 use homenode_tree::{BulkLoader, Header, Tree};
@@ -71,7 +70,7 @@ impl Session {
     pub(crate) fn build_index(&mut self, table: &Arc<Table>, index: &IndexDefinition) -> Result<PageNo> {
         let mut sorter = Sorter::new();
         let mut entry_key = Vec::new();
-        let mut scan = self.scan(table, &KeyRange::all(), false)?;
+        let mut scan = self.scan_newest(table)?;
         while let Some((row_key, row)) = scan.next(self)? {
             entry_key.clear();
             let mut has_null = false;
@@ -108,7 +107,7 @@ impl Session {
         let mut last = Vec::new();
         let mut out_of_order = Sorter::new();
         let mut entry_key = Vec::new();
-        let mut scan = self.scan(table, &KeyRange::all(), false)?;
+        let mut scan = self.scan_newest(table)?;
         // As long as the rows come in the new order they go straight into the new tree.
         let mut in_order = 0u64;
         let mut read = 0u64;
@@ -167,7 +166,7 @@ impl Session {
         let mut sorter = Sorter::new();
         sorter.entries.reserve(rows);
         let mut entry_key = Vec::new();
-        let mut scan = self.scan(table, &KeyRange::all(), false)?;
+        let mut scan = self.scan_newest(table)?;
         while let Some((_, stored)) = scan.next_stored(self)? {
             entry_key.clear();
             fresh.encode_key(&self.whole_row(table, stored)?, &mut entry_key);
@@ -205,7 +204,7 @@ impl Session {
     }
 }
 
-fn not_unique(name: &str) -> Error {
+pub(crate) fn not_unique(name: &str) -> Error {
     Error::new(SqlState::UNIQUE_VIOLATION, format!("could not create unique index \"{name}\""))
         .with_detail("The key is duplicated.")
         .with_constraint(name)

@@ -293,6 +293,13 @@ impl TableDefinition {
         primary_key.chain(unique).find(|(known, _)| *known == oid).map(|(_, columns)| &columns[..])
     }
 
+    /// The primary key and the unique indexes: numbers and columns.
+    pub fn unique_keys(&self) -> impl Iterator<Item = (u32, &[usize])> {
+        let primary_key = self.primary_key.iter().map(|key| (key.oid, &key.columns[..]));
+        let unique = self.indexes.iter().filter(|index| index.unique && index.filter.is_none());
+        primary_key.chain(unique.map(|index| (index.oid, &index.columns[..])))
+    }
+
     /// The number of the constraint of that name.
     pub fn constraint(&self, name: &str) -> Option<u32> {
         let key = self.primary_key.iter().map(|key| (key.oid, &key.name));

@@ -42,11 +42,14 @@ mod write;
 pub use build::Copy;
 pub use catalog::{
     CheckConstraint, Column, Comment, CommentsDefinition, Definitions, FIRST_OID, ForeignKey, Identity, Index,
-    IndexDefinition, Object, Oid, PUBLIC, PUBLIC_OID, PrimaryKey, ReferentialAction, SchemaDefinition,
-    SequenceDefinition, Table, TableDefinition, ViewDefinition, row_text,
+    IndexDefinition, KeyOrder, Object, Oid, PUBLIC, PUBLIC_OID, PrimaryKey, ReferentialAction, SchemaDefinition,
+    SequenceDefinition, Table, TableDefinition, Timing, ViewDefinition, row_text,
 };
 pub use database::{Database, Options};
-pub use ddl::{CheckSpec, ColumnSpec, IndexSpec, SequenceSpec, TableSpec, next_value, next_value_of, quote_name};
+pub use ddl::{
+    CheckSpec, ColumnSpec, IndexSpec, Rewrite, SequenceSpec, TableSpec, bounds_of, next_value, next_value_of,
+    quote_name,
+};
 pub use error::STALE_DEFINITION;
 pub use foreign::Refers;
 pub use homenode_memory::size;

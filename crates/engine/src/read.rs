@@ -338,6 +338,17 @@ impl Session {
         Ok(Scan { walk, table: table.clone(), snapshot, older: Vec::new(), large: Vec::new() })
     }
 
+    /// Reads all rows of a table that this transaction has locked, as they are now: also those that were committed after its snapshot,
+    /// which keeps what the reading needs.
+    ///
+    /// # Errors
+    /// Those of waiting for the table.
+    pub fn scan_newest(&mut self, table: &Arc<Table>) -> Result<Scan> {
+        let mut scan = self.scan(table, &KeyRange::all(), false)?;
+        scan.snapshot = scan.snapshot.max(self.db.txns.clock());
+        Ok(scan)
+    }
+
     /// Takes back a scan's memory for the lane's next one. A scan that is just dropped frees it.
     pub fn end_scan(&self, scan: Scan) {
         self.keep_cursor(scan.walk.cursor);

@@ -18,12 +18,17 @@ impl Session {
     /// # Errors
     /// 42P07.
     pub fn put_view(&mut self, mut view: ViewDefinition) -> Result<()> {
+        self.pending()?;
         let is_new = view.oid == 0;
         if is_new {
             self.check_free_name(&view.schema, &view.name)?;
             view.oid = self.db.catalog.new_oid();
         }
         let oid = view.oid;
+        let before = self.definitions().view_by_oid(oid).cloned();
+        if before.is_some_and(|before| before.name != view.name) {
+            self.check_free_name(&view.schema, &view.name)?;
+        }
         self.put_object(Object::View(view))?;
         if is_new { self.own(oid) } else { Ok(()) }
     }

@@ -1,21 +1,24 @@
 //! Does a row satisfy its table's CHECK constraints? Their texts, bound over the table's columns, and looked at whenever a row is
 //! written.
 
+use crate::exec::Registers;
 use crate::expr::{self, Bound, Env, Expr, Params, RowSource, Scope};
 use homenode_engine::Table;
-use homenode_types::{ColumnType, Error, Result, SqlState, Type};
+use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast;
 
 /// The bound constraints of one table.
 #[derive(Default)]
 pub(crate) struct Checks {
     list: Vec<(String, Expr)>,
+    /// Generated columns with what makes their values.
+    generated: Vec<(usize, Expr)>,
 }
 
 impl Checks {
     /// Those of `table`.
     pub fn of(table: &Table) -> Result<Checks> {
-        if table.checks.is_empty() {
+        if table.checks.is_empty() && table.columns.iter().all(|column| column.generated.is_none()) {
             return Ok(Checks::default());
         }
         let scope = TableScope::of(table);
@@ -24,7 +27,36 @@ impl Checks {
         let mut list = list.collect::<Result<Vec<_>>>()?;
         // In this order PostgreSQL looks at them, which shows when a row violates several.
         list.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Ok(Checks { list })
+        let mut generated = Vec::new();
+        for (place, column) in table.columns.iter().enumerate() {
+            if let Some(text) = &column.generated {
+                generated.push((place, bind_value(&crate::parse::expression(text)?, column.ty, &scope)?));
+            }
+        }
+        Ok(Checks { list, generated })
+    }
+
+    /// Leaves only those constraints for whose name `keep` is true.
+    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.list.retain(|(name, _)| keep(name));
+    }
+
+    /// Whether the table has generated columns.
+    #[inline]
+    pub fn generates(&self) -> bool {
+        !self.generated.is_empty()
+    }
+
+    /// Computes the generated columns of a row from the others.
+    ///
+    /// # Errors
+    /// Those of evaluating.
+    #[inline]
+    pub fn fill(&self, values: &mut [Value], env: &mut Env<'_>) -> Result<()> {
+        for (place, expr) in &self.generated {
+            values[*place] = expr.eval(&Registers(values), &[], env)?;
+        }
+        Ok(())
     }
 
     /// Looks at a row of `table` that is to be written.
@@ -68,8 +100,30 @@ pub(crate) fn bind(tree: &ast::Expr, scope: &TableScope<'_>) -> Result<Expr> {
     Ok(expr::cast_bound(bound, Type::Bool.into(), &mut params)?.expr)
 }
 
+/// Binds a value that is made of a table's row, for a column of type `ty`.
+pub(crate) fn bind_value(tree: &ast::Expr, ty: ColumnType, scope: &TableScope<'_>) -> Result<Expr> {
+    let mut params = Params::new(Vec::new());
+    let bound = expr::bind_to(tree, ty, true, scope, &mut params)?;
+    if !params.types.is_empty() {
+        return Err(Error::new(SqlState::UNDEFINED_PARAMETER, "there is no parameter $1"));
+    }
+    Ok(bound.expr)
+}
+
+/// The columns that an expression over a table's row, kept as text, is about.
+pub(crate) fn columns_of(text: &str, table: &Table) -> Result<Vec<usize>> {
+    let bound = expr::bind(&crate::parse::expression(text)?, &TableScope::of(table), &mut Params::new(Vec::new()))?;
+    let mut columns = Vec::new();
+    bound.expr.visit_columns(&mut |column| columns.push(column));
+    columns.sort_unstable();
+    columns.dedup();
+    Ok(columns)
+}
+
 /// The columns of a table that may not exist yet.
 pub(crate) struct TableScope<'a> {
+    /// What is bound, for messages.
+    pub what: &'static str,
     pub table: &'a str,
     pub columns: Vec<(&'a str, ColumnType)>,
 }
@@ -77,7 +131,7 @@ pub(crate) struct TableScope<'a> {
 impl<'a> TableScope<'a> {
     pub fn of(table: &'a Table) -> TableScope<'a> {
         let columns = table.columns.iter().map(|column| (column.name.as_str(), column.ty)).collect();
-        TableScope { table: &table.name, columns }
+        TableScope { what: "check constraint", table: &table.name, columns }
     }
 }
 
@@ -96,16 +150,17 @@ impl Scope for TableScope<'_> {
     }
 
     fn intercept(&self, tree: &ast::Expr, _: &mut Params) -> Option<Result<Bound>> {
-        let refused = |code, message: &str| Some(Err(Error::new(code, message)));
+        let refused = |code, message: String| Some(Err(Error::new(code, format!("{message} {}", self.what))));
+        let plural = |code, message: &str| Some(Err(Error::new(code, format!("{message} {}s", self.what))));
         match tree {
             ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } => {
-                refused(SqlState::FEATURE_NOT_SUPPORTED, "cannot use subquery in check constraint")
+                refused(SqlState::FEATURE_NOT_SUPPORTED, "cannot use subquery in".to_string())
             }
             ast::Expr::Function(call) if call.over.is_some() => {
-                refused(SqlState::WINDOWING_ERROR, "window functions are not allowed in check constraints")
+                plural(SqlState::WINDOWING_ERROR, "window functions are not allowed in")
             }
             ast::Expr::Function(call) if expr::is_aggregate(&call.name.to_string().to_ascii_lowercase()) => {
-                refused(SqlState::GROUPING_ERROR, "aggregate functions are not allowed in check constraints")
+                plural(SqlState::GROUPING_ERROR, "aggregate functions are not allowed in")
             }
             _ => None,
         }
@@ -114,6 +169,23 @@ impl Scope for TableScope<'_> {
 
 /// The text of a condition after its column `old` has got the name `new`; `None` where that cannot be said for certain.
 pub(crate) fn renamed(text: &str, table: &Table, old: &str, new: &str) -> Option<String> {
+    renamed_if(text, table, old, new, |tree, scope| bind(tree, scope).ok())
+}
+
+/// As [`renamed`], of a value.
+pub(crate) fn renamed_value(text: &str, table: &Table, old: &str, new: &str) -> Option<String> {
+    renamed_if(text, table, old, new, |tree, scope| {
+        expr::bind(tree, scope, &mut Params::new(Vec::new())).ok().map(|bound| bound.expr)
+    })
+}
+
+fn renamed_if(
+    text: &str,
+    table: &Table,
+    old: &str,
+    new: &str,
+    bind: impl Fn(&ast::Expr, &TableScope<'_>) -> Option<Expr>,
+) -> Option<String> {
     use crate::lexer::{self, Kind};
     let mut tokens = Vec::new();
     lexer::lex(text, &mut tokens).ok()?;
@@ -136,9 +208,9 @@ pub(crate) fn renamed(text: &str, table: &Table, old: &str, new: &str) -> Option
     changed.push_str(&text[from..]);
     // It must still mean the same.
     let scope = TableScope::of(table);
-    let before = bind(&crate::parse::expression(text).ok()?, &scope).ok()?;
+    let before = bind(&crate::parse::expression(text).ok()?, &scope)?;
     let columns = scope.columns.iter().map(|(name, ty)| (if *name == old { new } else { *name }, *ty)).collect();
-    let scope = TableScope { table: &table.name, columns };
-    let after = bind(&crate::parse::expression(&changed).ok()?, &scope).ok()?;
+    let scope = TableScope { columns, ..TableScope::of(table) };
+    let after = bind(&crate::parse::expression(&changed).ok()?, &scope)?;
     (format!("{before:?}") == format!("{after:?}")).then_some(changed)
 }

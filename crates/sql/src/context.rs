@@ -57,6 +57,8 @@ pub(crate) struct Context {
     pub(crate) superuser: (u64, bool),
     /// What the client calls the database.
     pub database_name: String,
+    /// What is looked at when the transaction ends.
+    pub(crate) deferred: crate::deferred::Deferred,
     /// Where names are looked up.
     pub(crate) names: crate::search_path::Names,
     pub(crate) statement_us: i64,
@@ -97,6 +99,7 @@ impl Context {
             role_before: None,
             superuser: (u64::MAX, false),
             database_name: "homenode".into(),
+            deferred: Default::default(),
             names: Default::default(),
             statement_us: 0,
             transaction_us: 0,
@@ -138,6 +141,7 @@ impl Context {
     /// The transaction has ended: what SET changed stays, or does not.
     pub(crate) fn end_transaction(&mut self, committed: bool) {
         self.settings.end_transaction(committed);
+        self.deferred = Default::default();
         if let Some(role) = self.role_before.take()
             && !committed
         {

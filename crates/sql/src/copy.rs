@@ -1,6 +1,6 @@
 //! How do rows come and go in bulk? COPY FROM STDIN and COPY TO STDOUT, text and CSV (PostgreSQL manual, COPY, File Formats).
 
-use crate::bind::{Binder, copy_column};
+use crate::bind::{Binder, copy_column, visible_columns};
 use crate::checks::Checks;
 use crate::connection::Output;
 use crate::context::Context;
@@ -149,6 +149,7 @@ impl CopyIn {
                     *value = default.eval(&(), &[], &mut context.env())?;
                 }
             }
+            self.checks.fill(&mut values, &mut context.env())?;
             self.checks.enforce(&self.table, &Registers(&values), &mut context.env())?;
             self.copy.push(&mut context.session, &values)?;
             match &self.foreign {
@@ -289,13 +290,25 @@ impl CopyIn {
     }
 }
 
+/// The columns that are copied where none are named.
+fn plain_columns(table: &Table) -> Vec<usize> {
+    let mut columns = visible_columns(table);
+    columns.retain(|&column| table.columns[column].generated.is_none());
+    columns
+}
+
 fn columns_of(table: &Table, names: &[String]) -> Result<Vec<usize>> {
     if names.is_empty() {
-        return Ok((0..table.columns.len()).collect());
+        return Ok(plain_columns(table));
     }
     let mut columns = Vec::with_capacity(names.len());
     for name in names {
         let column = copy_column(table, name)?;
+        if table.columns[column].generated.is_some() {
+            let message = format!("column \"{name}\" is a generated column");
+            return Err(Error::new(SqlState::INVALID_COLUMN_REFERENCE, message)
+                .with_detail("Generated columns cannot be used in COPY."));
+        }
         if columns.contains(&column) {
             return Err(Error::new(SqlState::DUPLICATE_COLUMN, format!("column \"{name}\" specified more than once")));
         }
@@ -363,12 +376,10 @@ pub(crate) fn copy_out(
     let plan = match subject {
         CopySubject::Query(text) => query(context, text)?,
         CopySubject::Table(name, columns) => {
-            let list = if columns.is_empty() {
-                "*".to_string()
-            } else {
-                columns.iter().map(|column| homenode_engine::quote_name(column)).collect::<Vec<_>>().join(", ")
-            };
             let table = ddl::table_named(context, name)?;
+            let places = columns_of(&table, columns)?;
+            let names = places.iter().map(|&column| homenode_engine::quote_name(&table.columns[column].name));
+            let list = names.collect::<Vec<_>>().join(", ");
             let (schema, table) =
                 (homenode_engine::quote_name(&table.schema), homenode_engine::quote_name(&table.name));
             query(context, &format!("SELECT {list} FROM {schema}.{table}"))?

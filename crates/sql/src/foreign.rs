@@ -41,6 +41,7 @@ impl Watch {
         if table.foreign_keys.is_empty() && table.referrers.is_empty() {
             return None;
         }
+        let writes = |column: usize| writes(column) || table.columns[column].generated.is_some();
         let own = table.foreign_keys.iter().map(|key| (key.clone(), places(table, key)));
         let own = own.filter(|(_, places)| places.iter().any(|&column| writes(column))).collect();
         let mut others = referring(definitions, table);
@@ -83,11 +84,41 @@ fn leads(columns: &[usize], key: &ForeignKey) -> bool {
 }
 
 /// Something to be looked at when all rows are written.
+#[derive(Clone)]
 pub(crate) enum Event {
     /// A row refers to a key: a new one, or one that was changed.
     Refers { table: Arc<Table>, key: ForeignKey, values: Vec<Value>, is_new: bool },
     /// A key went away, or became another.
     Left { parent: Arc<Table>, child: u32, key: ForeignKey, old: Vec<Value>, new: Option<Vec<Value>> },
+}
+
+impl Event {
+    /// The foreign key that it is about.
+    pub fn key(&self) -> &ForeignKey {
+        match self {
+            Event::Refers { key, .. } | Event::Left { key, .. } => key,
+        }
+    }
+}
+
+/// An event that has waited, with the tables as they are now; `None` if the foreign key has gone.
+pub(crate) fn table_now(context: &mut Context, event: Event) -> Option<Event> {
+    let definitions = context.definitions();
+    let of_child = |child: u32, oid: u32| {
+        let table = definitions.table_by_oid(child)?;
+        Some((table.clone(), table.foreign_keys.iter().find(|key| key.oid == oid)?.clone()))
+    };
+    match event {
+        Event::Refers { table, key, values, .. } => {
+            let (table, key) = of_child(table.oid, key.oid)?;
+            // The row may have been changed or deleted since.
+            Some(Event::Refers { table, key, values, is_new: false })
+        }
+        Event::Left { parent, child, key, old, new } => {
+            let (_, key) = of_child(child, key.oid)?;
+            Some(Event::Left { parent: definitions.table_by_oid(parent.oid)?.clone(), child, key, old, new })
+        }
+    }
 }
 
 fn values_of(row: &dyn RowSource, columns: &[usize]) -> Vec<Value> {
@@ -149,11 +180,24 @@ impl Pending {
         Ok(())
     }
 
-    /// Looks at everything, and does what the foreign keys ask for; each action's own consequences come before the next.
+    /// Looks at everything but what waits for the transaction's end, and does what the foreign keys ask for; each action's own
+    /// consequences come before the next.
     ///
     /// # Errors
     /// 23503, 40001, 40P01, and those of the writes.
     pub fn settle(&mut self, context: &mut Context) -> Result<()> {
+        self.settle_some(context, false)
+    }
+
+    /// As [`Pending::settle`], of checks that have waited long enough.
+    ///
+    /// # Errors
+    /// As [`Pending::settle`].
+    pub fn settle_now(&mut self, context: &mut Context) -> Result<()> {
+        self.settle_some(context, true)
+    }
+
+    fn settle_some(&mut self, context: &mut Context, now: bool) -> Result<()> {
         if self.events.is_empty() {
             return Ok(());
         }
@@ -169,6 +213,9 @@ impl Pending {
             if count.is_multiple_of(256) {
                 context.check_interrupt()?;
             }
+            // What follows from a check that has waited is looked at with it.
+            let event = if now { Some(event) } else { context.deferred.keep(event) };
+            let Some(event) = event else { continue };
             match event {
                 Event::Refers { key, values, .. }
                     if checked.as_ref().is_some_and(|seen| *seen == (key.oid, values.clone())) => {}
@@ -358,6 +405,7 @@ impl Departure {
                 for (&column, value) in key.columns.iter().zip(values) {
                     row_values[column] = value.clone();
                 }
+                checks.fill(row_values, &mut expr::Env::new(&mut expr::NoHost))?;
                 new.clone_from(row_values);
                 Ok(has(child, key, row, &wanted))
             })?;

@@ -21,6 +21,7 @@ mod connection;
 mod context;
 mod copy;
 mod ddl;
+mod deferred;
 mod exec;
 mod explain;
 mod explain_pages;

@@ -9,6 +9,7 @@ use homenode_types::{Error, Result, SqlState};
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::{Parser, ParserError};
+use std::ops::Range;
 
 /// Depth of the library's recursive descent; beyond it the statement is refused with 54001.
 const RECURSION_LIMIT: usize = 50;
@@ -19,8 +20,8 @@ const RECURSION_LIMIT: usize = 50;
 pub enum Statement {
     /// SELECT, VALUES, TABLE, WITH.
     Query(Box<ast::Query>),
-    /// INSERT.
-    Insert(Box<ast::Insert>),
+    /// INSERT; true: OVERRIDING SYSTEM VALUE.
+    Insert(Box<ast::Insert>, bool),
     /// UPDATE; the library's variant.
     Update(Box<ast::Statement>),
     /// DELETE.
@@ -36,6 +37,8 @@ pub enum Statement {
 pub struct Definition {
     /// CREATE UNLOGGED TABLE.
     pub unlogged: bool,
+    /// INSERT ... OVERRIDING SYSTEM VALUE.
+    pub overriding: bool,
 }
 
 /// Parses the statement made of `tokens` of `source`.
@@ -60,6 +63,8 @@ pub fn parse(source: &str, tokens: &[Token]) -> Result<Statement> {
     }
     let blanked = without_match_simple(source, tokens, text, start)?;
     let text = blanked.as_deref().unwrap_or(text);
+    let ordered = with_ordered_identities(source, tokens, text, start);
+    let text = ordered.as_deref().unwrap_or(text);
     let unlogged = tokens.len() > 2 && first.is_word(source, "create") && tokens[1].is_word(source, "unlogged");
     let cut;
     let text = if unlogged {
@@ -70,8 +75,61 @@ pub fn parse(source: &str, tokens: &[Token]) -> Result<Statement> {
     } else {
         text
     };
+    let overriding = without_overriding(source, tokens, text, start)?;
+    let text = overriding.as_deref().unwrap_or(text);
     let tree = library(text).map_err(|error| position_of(error, source, tokens, start))?;
-    classify(tree, Definition { unlogged })
+    classify(tree, Definition { unlogged, overriding: overriding.is_some() })
+}
+
+/// INSERT without OVERRIDING SYSTEM VALUE, which the library does not know, if it has it.
+fn without_overriding(source: &str, tokens: &[Token], text: &str, start: usize) -> Result<Option<String>> {
+    let word = |at: usize, word: &str| tokens.get(at).is_some_and(|token| token.is_word(source, word));
+    if !word(0, "insert") {
+        return Ok(None);
+    }
+    // It stands before VALUES or the query, so before any parenthesis but the list of columns.
+    let found = (1..tokens.len()).find(|&at| word(at, "overriding") && word(at + 2, "value"));
+    let first = (1..tokens.len()).find(|&at| word(at, "values") || word(at, "select") || word(at, "with"));
+    let Some(at) = found.filter(|&at| first.is_none_or(|first| at < first)) else { return Ok(None) };
+    if !word(at + 1, "system") {
+        return Err(Error::unsupported("OVERRIDING USER VALUE"));
+    }
+    let range = tokens[at].start as usize - start..tokens[at + 2].end as usize - start;
+    let mut blanked = text.to_string();
+    blanked.replace_range(range.clone(), &" ".repeat(range.len()));
+    Ok(Some(blanked))
+}
+
+/// The action of ALTER TABLE that is made of the tokens `action` of a statement.
+///
+/// # Errors
+/// As [`parse`].
+pub(crate) fn alteration(source: &str, tokens: &[Token], action: Range<usize>) -> Result<ast::AlterTableOperation> {
+    let blanked = without_match_simple(source, tokens, source, 0)?;
+    let source = blanked.as_deref().unwrap_or(source);
+    let ordered = with_ordered_identities(source, tokens, source, 0);
+    let source = ordered.as_deref().unwrap_or(source);
+    let (Some(first), Some(last)) = (tokens.get(action.start), tokens.get(action.end.wrapping_sub(1))) else {
+        return Err(at_end(source, tokens));
+    };
+    if action.is_empty() {
+        return Err(position_of(
+            ParserError::ParserError(String::new()),
+            source,
+            tokens.get(..=action.start).unwrap_or(tokens),
+            0,
+        ));
+    }
+    // Blanks keep the positions of what follows.
+    let (start, end) = (first.start as usize, last.end as usize);
+    const HEAD: &str = "ALTER TABLE t";
+    let text = format!("{HEAD}{}{}", " ".repeat(start.saturating_sub(HEAD.len())), &source[start..end]);
+    let tree = library(&text).map_err(|error| position_of(error, &text, tokens, 0))?;
+    let ast::Statement::AlterTable { operations, .. } = tree else { return Err(at_end(source, tokens)) };
+    match <[_; 1]>::try_from(operations) {
+        Ok([operation]) => Ok(operation),
+        Err(_) => Err(at_end(source, tokens)),
+    }
 }
 
 /// What the library does not know of REFERENCES: MATCH SIMPLE is blanked out, since it is what is meant without it; the rest is named.
@@ -95,6 +153,43 @@ fn without_match_simple(source: &str, tokens: &[Token], text: &str, start: usize
         }
     }
     Ok(blanked)
+}
+
+/// The library wants the options of an identity's sequence in one order; PostgreSQL takes them in any. They are put in that order,
+/// in the place that they have.
+fn with_ordered_identities(source: &str, tokens: &[Token], text: &str, start: usize) -> Option<String> {
+    const ORDER: [&str; 6] = ["increment", "minvalue", "maxvalue", "start", "cache", "cycle"];
+    let word = |at: usize, word: &str| tokens.get(at).is_some_and(|token| token.is_word(source, word));
+    let rank = |at: usize| {
+        let at = at + usize::from(word(at, "no"));
+        ORDER.iter().position(|known| word(at, known))
+    };
+    let mut ordered: Option<String> = None;
+    for open in 2..tokens.len() {
+        if !(word(open - 2, "as") && word(open - 1, "identity") && tokens[open].is(source, "(")) {
+            continue;
+        }
+        let close = (open..tokens.len()).find(|&at| tokens[at].is(source, ")"))?;
+        let begins = |at: usize| rank(at).filter(|_| !word(at.wrapping_sub(1), "no"));
+        let starts: Vec<usize> = (open + 1..close).filter(|&at| begins(at).is_some()).collect();
+        let mut parts: Vec<(usize, &str)> = Vec::new();
+        for (number, &from) in starts.iter().enumerate() {
+            let to = starts.get(number + 1).copied().unwrap_or(close) - 1;
+            let part = &source[tokens[from].start as usize..tokens[to].end as usize];
+            parts.push((begins(from)?, part));
+        }
+        if parts.is_empty() || starts[0] != open + 1 {
+            continue;
+        }
+        parts.sort_by_key(|(rank, _)| *rank);
+        let joined = parts.iter().map(|(_, part)| *part).collect::<Vec<_>>().join(" ");
+        let range = tokens[open].end as usize - start..tokens[close].start as usize - start;
+        let padded = format!("{joined:<width$}", width = range.len());
+        if padded.len() == range.len() {
+            ordered.get_or_insert_with(|| text.to_string()).replace_range(range, &padded);
+        }
+    }
+    ordered
 }
 
 /// Parses one expression (a column default from the catalog).
@@ -177,13 +272,12 @@ fn classify(tree: ast::Statement, definition: Definition) -> Result<Statement> {
             }
             _ => Statement::Query(query),
         },
-        ast::Statement::Insert(insert) => Statement::Insert(Box::new(insert)),
+        ast::Statement::Insert(insert) => Statement::Insert(Box::new(insert), definition.overriding),
         ast::Statement::Update { .. } => Statement::Update(Box::new(tree)),
         ast::Statement::Delete(delete) => Statement::Delete(Box::new(delete)),
-        ast::Statement::CreateTable(_)
-        | ast::Statement::CreateIndex(_)
-        | ast::Statement::AlterTable { .. }
-        | ast::Statement::CreateView { .. } => Statement::Define(Box::new(tree), definition),
+        ast::Statement::CreateTable(_) | ast::Statement::CreateIndex(_) | ast::Statement::CreateView { .. } => {
+            Statement::Define(Box::new(tree), definition)
+        }
         other => return Err(Error::unsupported(construct(&other))),
     })
 }
@@ -231,7 +325,7 @@ mod tests {
     fn unlogged_is_taken_off() {
         assert!(matches!(
             of("create unlogged table t (a int)"),
-            Ok(Statement::Define(_, Definition { unlogged: true }))
+            Ok(Statement::Define(_, Definition { unlogged: true, .. }))
         ));
     }
 }

@@ -135,8 +135,8 @@ impl Prepared {
                 };
                 (compiled, Some(fields))
             }
-            Statement::Insert(insert) => {
-                let plan = binder.insert(insert, &mut params)?;
+            Statement::Insert(insert, overriding) => {
+                let plan = binder.insert(insert, *overriding, &mut params)?;
                 let fields = plan.returning.as_ref().map(|returning| returning.fields.clone());
                 (Compiled::Insert(Box::new(plan)), fields)
             }

@@ -523,7 +523,6 @@ pub(crate) fn owner(context: &mut Context, kind: &'static str, name: &Name, if_e
         _ => "ALTER TABLE",
     };
     context.session.start_statement();
-    let definitions = context.definitions();
     let Some(relation) = context.stored(name.schema.as_deref(), &name.name)? else {
         if !if_exists {
             return Err(crate::bind::no_relation(name.schema.as_deref(), &name.name));
@@ -533,12 +532,20 @@ pub(crate) fn owner(context: &mut Context, kind: &'static str, name: &Name, if_e
         return Ok(Tag::Plain(tag));
     };
     context.check_owner(relation)?;
-    let owned =
-        definitions.sequences().into_iter().filter(|sequence| sequence.owner.is_some_and(|of| of.0 == relation));
-    let objects: Vec<u32> = owned.map(|sequence| sequence.oid).chain([relation]).collect();
-    give(context, &objects, to)?;
+    give_table(context, relation, to)?;
     context.session.end_statement();
     Ok(Tag::Plain(tag))
+}
+
+/// ALTER TABLE ... OWNER TO: its sequences go with the table.
+///
+/// # Errors
+/// Those of [`role_to_own`].
+pub(crate) fn give_table(context: &mut Context, table: u32, to: &str) -> Result<()> {
+    let definitions = context.definitions();
+    let owned = definitions.sequences().into_iter().filter(|sequence| sequence.owner.is_some_and(|of| of.0 == table));
+    let objects: Vec<u32> = owned.map(|sequence| sequence.oid).chain([table]).collect();
+    give(context, &objects, to)
 }
 
 /// The role of that name, which the session may give things to.

@@ -94,6 +94,20 @@ impl Connection {
             Utility::SetSchema { kind, name, if_exists, schema } => {
                 ddl::set_schema(context, kind, name, *if_exists, schema).map(Run::Complete)
             }
+            Utility::AlterTable { name, if_exists, actions } => {
+                ddl::alter_table(context, name, *if_exists, actions).map(Run::Complete)
+            }
+            Utility::RenameRelation { kind, name, if_exists, to } => {
+                ddl::rename_relation(context, kind, name, *if_exists, to).map(Run::Complete)
+            }
+            Utility::SetConstraints { names, deferred } => {
+                if !self.transactions.in_block() {
+                    let message = "SET CONSTRAINTS can only be used in transaction blocks";
+                    context.notice("WARNING", SqlState::NO_ACTIVE_SQL_TRANSACTION, message);
+                }
+                crate::deferred::set(context, names, *deferred)?;
+                plain("SET CONSTRAINTS")
+            }
             Utility::Comment { subject, text } => ddl::comment(context, subject, text.clone()).map(Run::Complete),
             Utility::SetRole(name) => roles::set_role(context, name.as_deref()).map(Run::Complete),
             Utility::Reset(name) => {

@@ -57,6 +57,7 @@ pub static SETTINGS: &[Definition] = &[
         "Accepted and without effect.",
     ),
     define("bytea_output", "hex", Check::Only(&["hex"]), "Output format of bytea."),
+    define("check_function_bodies", "on", Check::Bool, "Accepted and without effect."),
     define(
         "client_encoding",
         "UTF8",
@@ -76,6 +77,8 @@ pub static SETTINGS: &[Definition] = &[
         Check::Integer(1, 10_000),
         "Most common values and parts of histograms that ANALYZE keeps.",
     ),
+    define("default_table_access_method", "heap", Check::Only(&["heap"]), "Accepted and without effect."),
+    define("default_tablespace", "", Check::Only(&[""]), "Accepted and without effect."),
     define("default_transaction_deferrable", "off", Check::Bool, "Accepted and without effect."),
     define(
         "default_transaction_isolation",
@@ -133,6 +136,7 @@ pub static SETTINGS: &[Definition] = &[
     define("transaction_isolation", "read committed", Check::Word(&LEVELS), "Isolation level of this transaction."),
     define("transaction_read_only", "off", Check::Bool, "Whether this transaction is read-only."),
     define("wal_sync_method", "fdatasync", Check::ReadOnly, "How the log gets to stable storage."),
+    define("xmloption", "content", Check::Word(&["content", "document"]), "Accepted and without effect."),
     define("work_mem", "4096", Check::Text, "Accepted and without effect."),
 ];
 

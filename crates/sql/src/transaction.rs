@@ -26,6 +26,8 @@ struct Named {
     name: String,
     savepoint: Savepoint,
     settings: usize,
+    /// The checks that waited then.
+    deferred: crate::deferred::Deferred,
 }
 
 #[derive(Default)]
@@ -174,6 +176,10 @@ impl Transactions {
             self.chain(context, chain, modes)?;
             return Ok(false);
         }
+        if let Err(error) = crate::deferred::settle(context, true) {
+            self.roll_back(context)?;
+            return Err(error);
+        }
         self.block = false;
         self.savepoints.clear();
         let result = context.session.commit();
@@ -228,7 +234,8 @@ impl Transactions {
     pub fn savepoint(&mut self, context: &mut Context, name: &str) -> Result<()> {
         self.needs_block("SAVEPOINT")?;
         let savepoint = context.session.savepoint();
-        self.savepoints.push(Named { name: name.to_string(), savepoint, settings: context.settings.mark() });
+        let (settings, deferred) = (context.settings.mark(), context.deferred.clone());
+        self.savepoints.push(Named { name: name.to_string(), savepoint, settings, deferred });
         Ok(())
     }
 
@@ -253,6 +260,7 @@ impl Transactions {
         let named = &self.savepoints[place];
         context.session.rollback_to(&named.savepoint)?;
         context.settings.undo_to(named.settings);
+        context.deferred = named.deferred.clone();
         context.settle_names();
         self.savepoints.truncate(place + 1);
         self.failed = false;
@@ -276,6 +284,10 @@ impl Transactions {
     pub fn end_implicit(&mut self, context: &mut Context) -> Result<()> {
         if self.block {
             return Ok(());
+        }
+        if let Err(error) = crate::deferred::settle(context, true) {
+            self.roll_back(context)?;
+            return Err(error);
         }
         let result = if context.session.in_transaction() { context.session.commit() } else { Ok(()) };
         context.end_transaction(result.is_ok());

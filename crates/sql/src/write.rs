@@ -40,7 +40,7 @@ fn insert_rows(
 ) -> Result<u64> {
     let mut count = 0;
     match &plan.source {
-        InsertSource::Rows(rows) if plan.conflict.is_none() && plan.returning.is_none() => {
+        InsertSource::Rows(rows) if plan.conflict.is_none() && plan.returning.is_none() && !plan.checks.generates() => {
             for row in rows {
                 insert_plain(plan, row, context, params, pending)?;
             }
@@ -125,6 +125,14 @@ fn insert_row(
     returned: &mut Returned<'_>,
     pending: &mut Pending,
 ) -> Result<bool> {
+    let mut filled;
+    let values = if plan.checks.generates() {
+        filled = values.to_vec();
+        plan.checks.fill(&mut filled, &mut context.env())?;
+        &filled[..]
+    } else {
+        values
+    };
     plan.checks.enforce(&plan.table, &Registers(values), &mut context.env())?;
     let Some(conflict) = &plan.conflict else {
         context.session.insert(&plan.table, values)?;
@@ -300,6 +308,7 @@ fn update_row(
         for ((column, _), value) in change.assignments.iter().zip(fresh.drain(..)) {
             values[*column] = value;
         }
+        change.checks.fill(values, &mut env)?;
         change.checks.enforce(change.table, &Registers(values), &mut env)?;
         new.clone_from(values);
         // The row may be looked at more than once before it is changed.
@@ -337,10 +346,13 @@ fn update_with_session(
         return Ok(None);
     }
     let mut new = Vec::new();
+    let mut host = frozen(context);
+    let mut env = Env::new(&mut host);
     let changed = context.session.update(change.table, row_key, &mut |_, values| {
         for ((column, _), value) in change.assignments.iter().zip(&fresh) {
             values[*column] = value.clone();
         }
+        change.checks.fill(values, &mut env)?;
         new.clone_from(values);
         Ok(true)
     })?;
@@ -512,7 +524,8 @@ pub(crate) fn update(
     returned: &mut Returned<'_>,
 ) -> Result<u64> {
     let mut pending = Pending::default();
-    if let Some(keys) = single_keys(&plan.input, &plan.scan, plan.joined, plan.returning.is_some())
+    let general = plan.returning.is_some() || plan.checks.generates();
+    if let Some(keys) = single_keys(&plan.input, &plan.scan, plan.joined, general)
         && let Some(count) = update_single(plan, keys, context, params, &mut pending.events)?
     {
         // What was noted of a row that then was not there means nothing.

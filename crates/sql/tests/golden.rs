@@ -166,6 +166,21 @@ fn arrays() {
 }
 
 #[test]
+fn alterations() {
+    run("alterations");
+}
+
+#[test]
+fn generated() {
+    run("generated");
+}
+
+#[test]
+fn deferred() {
+    run("deferred");
+}
+
+#[test]
 fn roles() {
     run("roles");
 }

@@ -24,11 +24,17 @@ impl Object {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Encoder::default();
         match self {
+            // Kinds of their own, so that a version that does not know what is in them refuses them.
+            Object::Table(table) if has_details(table) => {
+                out.u8(5);
+                encode_table(table, &mut out);
+                encode_references(table, &mut out);
+                encode_details(table, &mut out);
+            }
             Object::Table(table) if table.foreign_keys.is_empty() && table.referrers.is_empty() => {
                 out.u8(1);
                 encode_table(table, &mut out);
             }
-            // Another kind, so that a version that knows no foreign keys refuses it.
             Object::Table(table) => {
                 out.u8(3);
                 encode_table(table, &mut out);
@@ -80,6 +86,10 @@ impl Object {
             Some(2) => decode_sequence(&mut from).map(Object::Sequence),
             Some(3) => decode_table(&mut from).and_then(|table| decode_references(table, &mut from)).map(Object::Table),
             Some(4) => decode_view(&mut from).map(Object::View),
+            Some(5) => decode_table(&mut from)
+                .and_then(|table| decode_references(table, &mut from))
+                .and_then(|table| decode_details(table, &mut from))
+                .map(Object::Table),
             Some(16) => roles::decode_role(&mut from).map(Object::Role),
             Some(17) => roles::decode_access(&mut from).map(Object::Access),
             Some(18) => statistics::decode(&mut from).map(Object::Statistics),
@@ -144,6 +154,9 @@ fn decode_table(from: &mut Decoder<'_>) -> Option<TableDefinition> {
                 _ => Some(Identity::ByDefault),
             },
             sequence: from.option(|from| from.u32())?,
+            is_dropped: false,
+            is_hidden: false,
+            generated: None,
         })
     })?;
     let places = |from: &mut Decoder<'_>| from.list(|from| from.u32().map(|column| column as usize));
@@ -155,6 +168,9 @@ fn decode_table(from: &mut Decoder<'_>) -> Option<TableDefinition> {
         Some(IndexDefinition {
             oid,
             name,
+            order: vec![KeyOrder::default(); columns.len()],
+            include: Vec::new(),
+            filter: None,
             columns,
             unique: flags & 1 != 0,
             constraint: flags & 2 != 0,
@@ -163,8 +179,9 @@ fn decode_table(from: &mut Decoder<'_>) -> Option<TableDefinition> {
         })
     })?;
     let overflow = from.u64()?;
-    let checks =
-        from.list(|from| Some(CheckConstraint { oid: from.u32()?, name: from.text()?, expression: from.text()? }))?;
+    let checks = from.list(|from| {
+        Some(CheckConstraint { oid: from.u32()?, name: from.text()?, expression: from.text()?, not_valid: false })
+    })?;
     let known = |places: &[usize]| places.iter().all(|&column| column < columns.len());
     let sound =
         primary_key.as_ref().is_none_or(|key| known(&key.columns)) && indexes.iter().all(|index| known(&index.columns));
@@ -210,11 +227,75 @@ fn decode_references(mut table: TableDefinition, from: &mut Decoder<'_>) -> Opti
             key: from.u32()?,
             on_delete: ReferentialAction::of_code(from.u8()?)?,
             on_update: ReferentialAction::of_code(from.u8()?)?,
+            not_valid: false,
+            timing: Timing::Immediate,
         })
     })?;
     table.referrers = from.list(|from| from.u32())?;
     let known = |key: &ForeignKey| key.columns.iter().all(|&column| column < table.columns.len());
     table.foreign_keys.iter().all(known).then_some(table)
+}
+
+/// Whether the table has something that its other fields don't say.
+fn has_details(table: &TableDefinition) -> bool {
+    let plain = |index: &IndexDefinition| {
+        index.order.iter().all(|order| *order == KeyOrder::default())
+            && index.include.is_empty()
+            && index.filter.is_none()
+    };
+    table.columns.iter().any(|column| !column.is_visible() || column.generated.is_some())
+        || !table.indexes.iter().all(plain)
+        || table.checks.iter().any(|check| check.not_valid)
+        || table.foreign_keys.iter().any(|key| key.not_valid || key.timing != Timing::Immediate)
+}
+
+fn encode_details(table: &TableDefinition, out: &mut Encoder) {
+    for column in &table.columns {
+        out.u8(u8::from(column.is_dropped) | u8::from(column.is_hidden) << 1);
+        out.option(column.generated.as_ref(), |text, out| out.text(text));
+    }
+    for index in &table.indexes {
+        let bits = |order: &KeyOrder| u8::from(order.descending) | u8::from(order.nulls_first) << 1;
+        out.list(&index.order, |order, out| out.u8(bits(order)));
+        out.list(&index.include, |column, out| out.u32(*column as u32));
+        out.option(index.filter.as_ref(), |column, out| out.u32(*column as u32));
+    }
+    for check in &table.checks {
+        out.u8(u8::from(check.not_valid));
+    }
+    for key in &table.foreign_keys {
+        out.u8(u8::from(key.not_valid) | (key.timing as u8) << 1);
+    }
+}
+
+fn decode_details(mut table: TableDefinition, from: &mut Decoder<'_>) -> Option<TableDefinition> {
+    let count = table.columns.len();
+    for column in &mut table.columns {
+        let flags = from.u8()?;
+        (column.is_dropped, column.is_hidden) = (flags & 1 != 0, flags & 2 != 0);
+        column.generated = from.option(|from| from.text())?;
+    }
+    for index in &mut table.indexes {
+        index.order = from.list(|from| {
+            let bits = from.u8()?;
+            Some(KeyOrder { descending: bits & 1 != 0, nulls_first: bits & 2 != 0 })
+        })?;
+        index.include = from.list(|from| from.u32().map(|column| column as usize))?;
+        index.filter = from.option(|from| from.u32().map(|column| column as usize))?;
+        let mut places = index.include.iter().chain(&index.filter);
+        if index.order.len() != index.columns.len() || places.any(|&column| column >= count) {
+            return None;
+        }
+    }
+    for check in &mut table.checks {
+        check.not_valid = from.u8()? != 0;
+    }
+    for key in &mut table.foreign_keys {
+        let bits = from.u8()?;
+        key.not_valid = bits & 1 != 0;
+        key.timing = [Timing::Immediate, Timing::Deferrable, Timing::Deferred].get(usize::from(bits >> 1)).copied()?;
+    }
+    Some(table)
 }
 
 fn encode_sequence(sequence: &SequenceDefinition, out: &mut Encoder) {

@@ -49,6 +49,43 @@ pub struct Column {
     pub identity: Option<Identity>,
     /// The sequence that numbers it (serial, identity).
     pub sequence: Option<u32>,
+    /// Whether only its place is left: nobody sees it, and it reads as NULL.
+    pub is_dropped: bool,
+    /// Whether it is there for an index alone: nobody sees it.
+    pub is_hidden: bool,
+    /// Whose value it always has (GENERATED ALWAYS AS ... STORED), as SQL text. The SQL layer sees to it.
+    pub generated: Option<String>,
+}
+
+impl Column {
+    /// A column that may be NULL and has no default.
+    pub fn new(name: String, ty: ColumnType) -> Column {
+        Column {
+            name,
+            ty,
+            not_null: false,
+            default: None,
+            identity: None,
+            sequence: None,
+            is_dropped: false,
+            is_hidden: false,
+            generated: None,
+        }
+    }
+
+    /// Whether statements see it.
+    pub fn is_visible(&self) -> bool {
+        !(self.is_dropped || self.is_hidden)
+    }
+}
+
+/// How a column of an index was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct KeyOrder {
+    /// DESC.
+    pub descending: bool,
+    /// NULLS FIRST.
+    pub nulls_first: bool,
 }
 
 /// What an index is, without its tree.
@@ -64,6 +101,13 @@ pub struct IndexDefinition {
     pub unique: bool,
     /// Whether it was made by a UNIQUE constraint.
     pub constraint: bool,
+    /// How its columns are to be read, one for each. Entries are in ascending order with NULLs last all the same: they are read
+    /// both ways.
+    pub order: Vec<KeyOrder>,
+    /// INCLUDE: kept and shown; entries don't have them.
+    pub include: Vec<usize>,
+    /// A column that is hidden: only rows where it is true have entries.
+    pub filter: Option<usize>,
     /// Root page of its tree.
     pub root: PageNo,
     /// Snapshots older than this don't find all they should in it.
@@ -90,6 +134,8 @@ pub struct CheckConstraint {
     pub name: String,
     /// The condition, as SQL text. The SQL layer sees to it.
     pub expression: String,
+    /// Whether rows that were there before it may violate it (NOT VALID).
+    pub not_valid: bool,
 }
 
 /// What becomes of rows that refer to a key when it goes away or changes.
@@ -144,6 +190,22 @@ pub struct ForeignKey {
     pub on_delete: ReferentialAction,
     /// What happens when its key changes.
     pub on_update: ReferentialAction,
+    /// Whether rows that were there before it may violate it (NOT VALID).
+    pub not_valid: bool,
+    /// When it is looked at.
+    pub timing: Timing,
+}
+
+/// When a constraint is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Timing {
+    /// With each statement.
+    #[default]
+    Immediate,
+    /// With each statement, unless the transaction says at its end.
+    Deferrable,
+    /// At the transaction's end, unless it says with each statement.
+    Deferred,
 }
 
 /// What a table is, without its trees: what the catalog keeps.
@@ -244,7 +306,7 @@ impl Table {
 
     /// Position of the column `name`.
     pub fn column_index(&self, name: &str) -> Option<usize> {
-        self.columns.iter().position(|column| column.name == name)
+        self.columns.iter().position(|column| column.name == name && column.is_visible())
     }
 
     /// Whether rows that a snapshot taken before sees may be split.
@@ -411,7 +473,8 @@ pub(crate) fn check_row_not_null(table: &Table, row: &[u8]) -> Result<()> {
 /// Values as PostgreSQL shows them in details.
 pub fn row_text(table: &Table, values: &[Value]) -> String {
     let mut text = Vec::new();
-    for (at, (column, value)) in table.columns.iter().zip(values).enumerate() {
+    let visible = table.columns.iter().zip(values).filter(|(column, _)| column.is_visible());
+    for (at, (column, value)) in visible.enumerate() {
         if at > 0 {
             text.extend_from_slice(b", ");
         }

@@ -22,6 +22,19 @@ impl Session {
         self.change_comments(object, Vec::clear)
     }
 
+    /// Forgets what was said of a primary key that goes.
+    ///
+    /// # Errors
+    /// As [`Session::comment`].
+    pub fn forget_key_comments(&mut self, key: u32) -> Result<()> {
+        self.forget_comments(key)
+    }
+
+    /// Forgets what was said of a column that goes.
+    pub(crate) fn forget_column_comments(&mut self, object: u32, column: u32) -> Result<()> {
+        self.change_comments(object, |comments| comments.retain(|comment| comment.column != column))
+    }
+
     fn change_comments(&mut self, object: u32, change: impl FnOnce(&mut Vec<Comment>)) -> Result<()> {
         self.pending()?;
         let before = self.definitions().comments(object).cloned();

@@ -4,12 +4,15 @@
 //! transaction goes by definitions of its own ([`PendingChanges`]); the table is locked against all others. New trees are made at
 //! once, old ones are given back after the commit.
 
+mod alter;
 mod comment;
 mod pending;
 mod schema;
 mod sequence;
 
+pub use alter::Rewrite;
 pub(crate) use pending::{PendingChanges, load_catalog};
+pub use sequence::bounds_of;
 
 use crate::catalog::*;
 use crate::error::{Error, Result, SqlState, Storage};
@@ -168,6 +171,9 @@ impl Session {
             table.indexes.push(IndexDefinition {
                 oid,
                 name,
+                order: vec![KeyOrder::default(); columns.len()],
+                include: Vec::new(),
+                filter: None,
                 columns,
                 unique: true,
                 constraint: true,
@@ -189,7 +195,7 @@ impl Session {
     }
 
     /// Gives a table whose rows may need one a tree for their long values.
-    fn give_overflow_tree(&mut self, table: &mut TableDefinition) -> Result<()> {
+    pub(super) fn give_overflow_tree(&mut self, table: &mut TableDefinition) -> Result<()> {
         if table.overflow == 0 && overflow::is_wanted(&table.layout()) {
             table.overflow = self.new_tree(overflow_tree(table.oid))?;
         }
@@ -223,12 +229,10 @@ impl Session {
 
     fn create_column(&mut self, table: &TableDefinition, at: usize, spec: ColumnSpec) -> Result<Column> {
         let mut column = Column {
-            name: spec.name,
-            ty: spec.ty,
             not_null: spec.not_null,
             default: spec.default,
             identity: spec.identity,
-            sequence: None,
+            ..Column::new(spec.name, spec.ty)
         };
         if spec.serial || spec.identity.is_some() {
             let name = self.free_name(&table.schema, format!("{}_{}_seq", table.name, column.name));
@@ -276,7 +280,7 @@ impl Session {
         for oid in keys.chain(table.indexes.iter().map(|index| index.oid)) {
             self.forget_comments(oid)?;
         }
-        for oid in table.columns.iter().filter_map(|column| column.sequence) {
+        for oid in self.owned_sequences(&table) {
             self.remove_sequence(oid)?;
         }
         Ok(())
@@ -300,7 +304,7 @@ impl Session {
                 index.root = self.new_tree(index.oid)?;
             }
             self.put_object(Object::Table(definition))?;
-            for oid in table.columns.iter().filter_map(|column| column.sequence).filter(|_| restart_identity) {
+            for oid in self.owned_sequences(&table).into_iter().filter(|_| restart_identity) {
                 let start = self.definitions().sequence_by_oid(oid).map(|sequence| sequence.start);
                 if let Some(start) = start {
                     self.setval(oid, start, false)?;
@@ -324,6 +328,9 @@ impl Session {
         let mut index = IndexDefinition {
             oid,
             name,
+            order: vec![KeyOrder::default(); spec.columns.len()],
+            include: Vec::new(),
+            filter: None,
             columns: spec.columns,
             unique: spec.unique,
             constraint: spec.constraint,
@@ -465,7 +472,7 @@ fn add_check(table: &mut TableDefinition, oid: u32, check: CheckSpec) -> Result<
             std::iter::once(base.clone()).chain(numbered).find(|name| !taken.contains(&name)).unwrap_or(base)
         }
     };
-    table.checks.push(CheckConstraint { oid, name, expression: check.expression });
+    table.checks.push(CheckConstraint { oid, name, expression: check.expression, not_valid: false });
     Ok(())
 }
 

@@ -112,9 +112,14 @@ fn column_of(table: &Table, ident: &ast::Ident) -> Result<usize> {
     })
 }
 
+/// The places of the columns that statements see.
+pub(crate) fn visible_columns(table: &Table) -> Vec<usize> {
+    (0..table.columns.len()).filter(|&column| table.columns[column].is_visible()).collect()
+}
+
 fn target_columns(table: &Table, names: &[ast::Ident]) -> Result<Vec<usize>> {
     if names.is_empty() {
-        return Ok((0..table.columns.len()).collect());
+        return Ok(visible_columns(table));
     }
     let mut columns = Vec::with_capacity(names.len());
     for ident in names {
@@ -161,16 +166,35 @@ fn decide_params(plan: Arc<QueryPlan>, wanted: &[ColumnType], params: &mut Param
     Ok(Arc::new(QueryPlan { input: plan.input.clone(), width: plan.width, output, fields }))
 }
 
-fn generated_always(table: &Table, column: usize) -> Error {
+/// Whether a column's value is not the statement's to say.
+fn is_computed(table: &Table, column: usize) -> bool {
+    let column = &table.columns[column];
+    column.identity == Some(Identity::Always) || column.generated.is_some()
+}
+
+fn computed(table: &Table, column: usize, message: String) -> Error {
     let name = &table.columns[column].name;
-    Error::new(SqlState::from_code("428C9"), format!("cannot insert a non-DEFAULT value into column \"{name}\""))
-        .with_detail(format!("Column \"{name}\" is an identity column defined as GENERATED ALWAYS."))
-        .with_hint("Use OVERRIDING SYSTEM VALUE to override.")
+    let error = Error::new(SqlState::from_code("428C9"), message);
+    match table.columns[column].generated {
+        Some(_) => error.with_detail(format!("Column \"{name}\" is a generated column.")),
+        None => error.with_detail(format!("Column \"{name}\" is an identity column defined as GENERATED ALWAYS.")),
+    }
 }
 
 impl Binder<'_> {
+    /// 428C9 for a value that a statement gives a column that has its own.
+    fn refuse_value(&self, table: &Table, column: usize) -> Result<()> {
+        let overrides = table.columns[column].generated.is_none();
+        if !is_computed(table, column) || (overrides && self.overriding.get()) {
+            return Ok(());
+        }
+        let name = &table.columns[column].name;
+        let error = computed(table, column, format!("cannot insert a non-DEFAULT value into column \"{name}\""));
+        Err(if overrides { error.with_hint("Use OVERRIDING SYSTEM VALUE to override.") } else { error })
+    }
+
     /// Binds INSERT.
-    pub fn insert(&self, insert: &ast::Insert, params: &mut Params) -> Result<InsertPlan> {
+    pub fn insert(&self, insert: &ast::Insert, overriding: bool, params: &mut Params) -> Result<InsertPlan> {
         let ast::TableObject::TableName(name) = &insert.table else {
             return Err(Error::unsupported("INSERT INTO a table function"));
         };
@@ -189,6 +213,7 @@ impl Binder<'_> {
             self.table(name, if read { Privileges::INSERT.with(Privileges::SELECT) } else { Privileges::INSERT })?;
         self.tables.borrow_mut().clear();
         let columns = target_columns(&table, &insert.columns)?;
+        self.overriding.set(overriding);
         let mut defaults: Vec<Option<Expr>> = vec![None; table.columns.len()];
         let source = match insert.source.as_deref() {
             None => InsertSource::Rows(vec![self.filled(&table, Vec::new(), &mut defaults, params)?]),
@@ -246,7 +271,7 @@ impl Binder<'_> {
             return Err(Error::new(SqlState::SYNTAX_ERROR, "INSERT has more expressions than target columns"));
         }
         // Fewer are only an error when the columns were named; see transformInsertRow.
-        if row.len() < columns.len() && columns.len() != table.columns.len() {
+        if row.len() < columns.len() && columns.len() != visible_columns(table).len() {
             return Err(Error::new(SqlState::SYNTAX_ERROR, "INSERT has more target columns than expressions"));
         }
         let mut given = Vec::with_capacity(row.len());
@@ -256,9 +281,7 @@ impl Binder<'_> {
             if is_default(tree) {
                 continue;
             }
-            if table.columns[column].identity == Some(Identity::Always) {
-                return Err(generated_always(table, column));
-            }
+            self.refuse_value(table, column)?;
             let ty = table.columns[column].ty;
             let bound = match expr::bind_to(tree, ty, true, &scope, params) {
                 Ok(bound) => bound,
@@ -312,16 +335,14 @@ impl Binder<'_> {
         if plan.fields.len() > columns.len() {
             return Err(Error::new(SqlState::SYNTAX_ERROR, "INSERT has more expressions than target columns"));
         }
-        if plan.fields.len() < columns.len() && columns.len() != table.columns.len() {
+        if plan.fields.len() < columns.len() && columns.len() != visible_columns(table).len() {
             return Err(Error::new(SqlState::SYNTAX_ERROR, "INSERT has more target columns than expressions"));
         }
         let wanted: Vec<ColumnType> = columns.iter().map(|column| table.columns[*column].ty).collect();
         let plan = decide_params(plan, &wanted, params)?;
         let mut given = Vec::new();
         for (place, (field, &column)) in plan.fields.iter().zip(columns).enumerate() {
-            if table.columns[column].identity == Some(Identity::Always) {
-                return Err(generated_always(table, column));
-            }
+            self.refuse_value(table, column)?;
             let bound = Bound { expr: Expr::Column(place), ty: field.ty };
             let bound = expr::cast_bound(bound, table.columns[column].ty, params)
                 .map_err(|error| mistyped(error, table, column, field.ty))?;
@@ -434,9 +455,9 @@ impl Binder<'_> {
                     let message = format!("multiple assignments to same column \"{}\"", folded(ident));
                     return Err(at(Error::new(SqlState::SYNTAX_ERROR, message), ident.span));
                 }
-                if table.columns[column].identity == Some(Identity::Always) && !is_default(value) {
+                if !is_default(value) && is_computed(table, column) {
                     let message = format!("column \"{}\" can only be updated to DEFAULT", table.columns[column].name);
-                    return Err(Error::new(SqlState::from_code("428C9"), message));
+                    return Err(computed(table, column, message));
                 }
                 let bound = if is_default(value) {
                     default_of(table, column, params)?
@@ -642,7 +663,8 @@ struct Target {
 }
 
 fn row_columns(table: &Table, alias: &str, base: usize) -> Vec<Offered> {
-    let columns = table.columns.iter().enumerate().map(|(place, column)| Offered {
+    let visible = table.columns.iter().enumerate().filter(|(_, column)| column.is_visible());
+    let columns = visible.map(|(place, column)| Offered {
         name: column.name.clone(),
         relation: Some(alias.to_string()),
         bound: Bound { expr: Expr::Column(base + place), ty: column.ty },

@@ -396,7 +396,10 @@ impl<'a> FromBinder<'a> {
             ));
         }
         let base = self.from.width;
-        let width = columns.len();
+        let width = match &source {
+            Source::Table(table) => table.columns.len(),
+            _ => columns.len(),
+        };
         self.from.width += width;
         self.from.qualified.extend(columns.iter().cloned());
         self.from.relations.push(Relation { alias, base, width, source, columns: columns.clone() });
@@ -405,7 +408,8 @@ impl<'a> FromBinder<'a> {
 }
 
 fn table_columns(table: &Table, alias: &str, base: usize) -> Vec<Offered> {
-    let columns = table.columns.iter().enumerate().map(|(at, column)| Offered {
+    let visible = table.columns.iter().enumerate().filter(|(_, column)| column.is_visible());
+    let columns = visible.map(|(at, column)| Offered {
         name: column.name.clone(),
         relation: Some(alias.to_string()),
         bound: Bound { expr: Expr::Column(base + at), ty: column.ty },

@@ -16,7 +16,7 @@ mod window;
 
 pub(crate) use clauses::{require_equality, sort_key};
 pub(crate) use dml::{
-    Conflict, DeletePlan, InsertPlan, InsertSource, ReturningPlan, UpdatePlan, copy_column, default_of,
+    Conflict, DeletePlan, InsertPlan, InsertSource, ReturningPlan, UpdatePlan, copy_column, default_of, visible_columns,
 };
 pub(crate) use from::{From, Relation, Source, Tree};
 
@@ -70,6 +70,8 @@ pub(crate) struct Binder<'a> {
     pub tables: RefCell<Vec<Arc<Table>>>,
     /// Tables and views that it names itself.
     pub names: RefCell<Vec<u32>>,
+    /// OVERRIDING SYSTEM VALUE: values may be given to identity columns that are ALWAYS numbered.
+    overriding: Cell<bool>,
     /// How many views are being opened.
     views: Cell<u32>,
     /// What the statement does with which relation.
@@ -137,6 +139,7 @@ impl<'a> Binder<'a> {
             depth: Cell::new(0),
             tables: RefCell::new(Vec::new()),
             names: RefCell::new(Vec::new()),
+            overriding: Cell::new(false),
             views: Cell::new(0),
             needs: RefCell::new(Vec::new()),
             acting: Cell::new(None),

@@ -1,6 +1,6 @@
 //! What do functions of the session and the catalog answer?
 
-use super::{DATABASE_OID, description, placement, relations, text};
+use super::{DATABASE_OID, constraints, description, placement, relations, text};
 use crate::context::{Context, EPOCH_US};
 use crate::lexer;
 use homenode_engine::{CancelReason, Privileges, quote_name};
@@ -259,11 +259,14 @@ fn catalog(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<V
         | "pg_ts_template_is_visible"
         | "pg_statistics_obj_is_visible" => Value::Bool(true),
         // Stored expressions are kept as their text.
-        "pg_get_expr" => args[0].clone(),
-        "pg_get_indexdef" => relations::index_definition(context, oid(args, 0), number(args, 1)),
+        "pg_get_expr" => match (&args[0], args.get(2)) {
+            (Value::Text(shown), Some(Value::Bool(true))) => text(without_parentheses(shown)),
+            _ => args[0].clone(),
+        },
+        "pg_get_indexdef" => constraints::index_definition(context, oid(args, 0), number(args, 1)),
         "pg_get_constraintdef" => {
             let pretty = args.get(1) == Some(&Value::Bool(true));
-            relations::constraint_definition(context, oid(args, 0), pretty)
+            constraints::constraint_definition(context, oid(args, 0), pretty)
         }
         "pg_get_viewdef" => relations::view_definition(context, oid(args, 0)),
         "pg_get_ruledef"
@@ -308,6 +311,27 @@ fn catalog(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<V
         "current_database_oid" => Value::Oid(DATABASE_OID),
         _ => return None,
     }))
+}
+
+/// An expression without the parentheses around all of it.
+fn without_parentheses(shown: &str) -> &str {
+    let Some(inner) = shown.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')) else { return shown };
+    let mut tokens = Vec::new();
+    if lexer::lex(inner, &mut tokens).is_err() {
+        return shown;
+    }
+    let mut depth = 0;
+    for token in &tokens {
+        match token.text(inner) {
+            "(" => depth += 1,
+            ")" => depth -= 1,
+            _ => {}
+        }
+        if depth < 0 {
+            return shown;
+        }
+    }
+    inner
 }
 
 const PAGE_BYTES: i64 = 16384;

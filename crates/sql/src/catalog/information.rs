@@ -99,7 +99,7 @@ fn columns(context: &mut Context) -> Result<Rows> {
     let catalog = context.database_name.clone();
     let mut rows = Vec::new();
     for table in context.definitions().tables() {
-        for (place, column) in table.columns.iter().enumerate() {
+        for (place, column) in table.columns.iter().enumerate().filter(|(_, column)| column.is_visible()) {
             let default = column.default.as_ref().filter(|_| column.identity.is_none());
             let default = default.map(|default| super::relations::shown_default(context, default, column.ty.ty));
             let generation = match column.identity {

@@ -3,6 +3,7 @@
 
 mod absent;
 mod activity;
+mod constraints;
 mod description;
 mod fixed;
 mod functions;

@@ -1,10 +1,11 @@
 //! Which relations are there? pg_class, pg_attribute, pg_attrdef, pg_index, pg_constraint, pg_sequence and what hangs on them.
 
+use super::constraints::{indexes, pg_constraint, pg_index, pg_indexes};
 use super::{BTREE_AM_OID, HEAP_AM_OID, ROLE_OID, flag, oid, schema_oid, text};
 use crate::context::Context;
 use crate::search_path::Found;
 use crate::virtual_table::{self, Rows, VirtualTable};
-use homenode_engine::{Definitions, ForeignKey, Identity, Privileges, ReferentialAction, Table, ViewDefinition};
+use homenode_engine::{Definitions, Identity, Privileges, ViewDefinition};
 use homenode_types::Type::{
     self, Bool, Char, Float4, Int2, Int2Vector, Int4, Int8, Name, Oid, OidVector, PgNodeTree, Text, TextArray, Xid,
 };
@@ -385,6 +386,11 @@ fn pg_class(context: &mut Context) -> Result<Rows> {
     Ok(rows)
 }
 
+/// Places in a row of pg_attribute.
+const ATTTYPID: usize = 2;
+const ATTGENERATED: usize = 17;
+const ATTISDROPPED: usize = 18;
+
 /// One row of pg_attribute.
 fn attribute(
     relation: u32,
@@ -432,8 +438,19 @@ fn pg_attribute(context: &mut Context) -> Result<Rows> {
                 Some(Identity::ByDefault) => "d",
                 None => "",
             };
-            let has_default = column.default.is_some() && column.identity.is_none();
-            rows.push(attribute(table.oid, place + 1, &column.name, column.ty, column.not_null, has_default, identity));
+            if column.is_hidden {
+                continue;
+            }
+            let has_default = column.generated.is_some() || (column.default.is_some() && column.identity.is_none());
+            let mut row =
+                attribute(table.oid, place + 1, &column.name, column.ty, column.not_null, has_default, identity);
+            if column.generated.is_some() {
+                row[ATTGENERATED] = text("s");
+            }
+            if column.is_dropped {
+                (row[ATTTYPID], row[ATTISDROPPED]) = (oid(0), flag(true));
+            }
+            rows.push(row);
         }
         let keys = table.primary_key.iter().map(|key| (key.oid, &key.columns));
         for (index, columns) in keys.chain(table.indexes.iter().map(|index| (index.oid, &index.columns))) {
@@ -472,18 +489,25 @@ fn pg_attrdef(context: &mut Context) -> Result<Rows> {
     let mut rows = Vec::new();
     for table in context.definitions().tables() {
         for (place, column) in table.columns.iter().enumerate() {
-            if let Some(default) = column.default.as_ref().filter(|_| column.identity.is_none()) {
-                let number = Value::Int2(place as i16 + 1);
-                rows.push(vec![
-                    oid(default_oid(table.oid, place)),
-                    oid(table.oid),
-                    number,
-                    text(shown_default(context, default, column.ty.ty)),
-                ]);
-            }
+            let shown = match (&column.default, &column.generated) {
+                (_, Some(generated)) if !column.is_hidden => shown_value(generated),
+                (Some(default), None) if column.identity.is_none() => shown_default(context, default, column.ty.ty),
+                _ => continue,
+            };
+            let number = Value::Int2(place as i16 + 1);
+            rows.push(vec![oid(default_oid(table.oid, place)), oid(table.oid), number, text(shown)]);
         }
     }
     Ok(rows)
+}
+
+/// A value that is made of a row, as pg_get_expr prints it: an operator's stands in parentheses.
+pub(super) fn shown_value(value: &str) -> String {
+    let is_operation = matches!(
+        crate::parse::expression(value),
+        Ok(sqlparser::ast::Expr::BinaryOp { .. } | sqlparser::ast::Expr::UnaryOp { .. })
+    );
+    if is_operation { format!("({value})") } else { value.to_string() }
 }
 
 /// A default as pg_get_expr prints it: a string has its type behind it. Numbers and truth values are printed without quotes
@@ -500,150 +524,6 @@ pub(super) fn shown_default(context: &mut Context, default: &str, ty: Type) -> S
         return format!("{default}::{}", ty.sql_name());
     }
     default.to_string()
-}
-
-/// An index as the catalogs show it; the primary key is one.
-struct Shown<'a> {
-    oid: u32,
-    name: &'a str,
-    columns: &'a [usize],
-    unique: bool,
-    primary: bool,
-    constraint: bool,
-}
-
-fn indexes(table: &Table) -> Vec<Shown<'_>> {
-    let key = table.primary_key.iter().map(|key| Shown {
-        oid: key.oid,
-        name: &key.name,
-        columns: &key.columns,
-        unique: true,
-        primary: true,
-        constraint: true,
-    });
-    let others = table.indexes.iter().map(|index| Shown {
-        oid: index.oid,
-        name: &index.definition.name,
-        columns: &index.definition.columns,
-        unique: index.unique,
-        primary: false,
-        constraint: index.constraint,
-    });
-    key.chain(others).collect()
-}
-
-fn vector(numbers: impl Iterator<Item = u32>) -> Value {
-    text(numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(" "))
-}
-
-fn pg_index(context: &mut Context) -> Result<Rows> {
-    let mut rows = Vec::new();
-    for table in context.definitions().tables() {
-        for index in indexes(&table) {
-            let count = Value::Int2(index.columns.len() as i16);
-            let mut row = vec![oid(index.oid), oid(table.oid), count.clone(), count, flag(index.unique), flag(false)];
-            row.extend([
-                flag(index.primary),
-                flag(false),
-                flag(true),
-                flag(false),
-                flag(true),
-                flag(false),
-                flag(true),
-                flag(true),
-            ]);
-            row.extend([flag(false), vector(index.columns.iter().map(|column| *column as u32 + 1))]);
-            let collation = |column: &usize| {
-                if table.columns[*column].ty.ty.is_string() { super::fixed::DEFAULT_COLLATION_OID } else { 0 }
-            };
-            row.extend([vector(index.columns.iter().map(collation)), vector(index.columns.iter().map(|_| 0))]);
-            row.extend([vector(index.columns.iter().map(|_| 0)), Value::Null, Value::Null]);
-            rows.push(row);
-        }
-    }
-    Ok(rows)
-}
-
-fn pg_constraint(context: &mut Context) -> Result<Rows> {
-    let mut rows = Vec::new();
-    let definitions = &context.definitions();
-    for table in definitions.tables() {
-        for index in indexes(&table).into_iter().filter(|index| index.constraint) {
-            let kind = if index.primary { "p" } else { "u" };
-            let key: Vec<String> = index.columns.iter().map(|column| (column + 1).to_string()).collect();
-            let mut row =
-                vec![oid(index.oid), text(index.name), oid(schema_oid(definitions, &table.schema)), text(kind)];
-            row.extend([flag(false), flag(false), flag(true), oid(table.oid), oid(0), oid(index.oid), oid(0), oid(0)]);
-            row.extend([text(" "), text(" "), text(" "), flag(true), Value::Int4(0), flag(true)]);
-            row.extend([text(format!("{{{}}}", key.join(","))), Value::Null, Value::Null]);
-            rows.push(row);
-        }
-        for check in &table.checks {
-            let key: Vec<String> = check_columns(&table, check).iter().map(|column| (column + 1).to_string()).collect();
-            let mut row =
-                vec![oid(check.oid), text(&check.name), oid(schema_oid(definitions, &table.schema)), text("c")];
-            row.extend([flag(false), flag(false), flag(true), oid(table.oid), oid(0), oid(0), oid(0), oid(0)]);
-            row.extend([text(" "), text(" "), text(" "), flag(true), Value::Int4(0), flag(false)]);
-            row.extend([text(format!("{{{}}}", key.join(","))), Value::Null, text(&check.expression)]);
-            rows.push(row);
-        }
-        rows.extend(table.foreign_keys.iter().map(|key| foreign_key_row(definitions, &table, key)));
-    }
-    Ok(rows)
-}
-
-fn array(columns: &[usize]) -> Value {
-    text(format!("{{{}}}", columns.iter().map(|column| (column + 1).to_string()).collect::<Vec<_>>().join(",")))
-}
-
-fn action_code(action: ReferentialAction) -> &'static str {
-    match action {
-        ReferentialAction::NoAction => "a",
-        ReferentialAction::Restrict => "r",
-        ReferentialAction::Cascade => "c",
-        ReferentialAction::SetNull => "n",
-        ReferentialAction::SetDefault => "d",
-    }
-}
-
-fn foreign_key_row(definitions: &Definitions, table: &Table, key: &ForeignKey) -> Vec<Value> {
-    let mut row = vec![oid(key.oid), text(&key.name), oid(schema_oid(definitions, &table.schema)), text("f")];
-    row.extend([flag(false), flag(false), flag(true), oid(table.oid), oid(0), oid(key.key), oid(0), oid(key.parent)]);
-    row.extend([text(action_code(key.on_update)), text(action_code(key.on_delete)), text("s"), flag(true)]);
-    row.extend([Value::Int4(0), flag(true), array(&key.columns), array(&key.parent_columns), Value::Null]);
-    row
-}
-
-fn foreign_key_text(context: &mut Context, table: &Table, key: &ForeignKey) -> String {
-    let Some(parent) = context.definitions().table_by_oid(key.parent).cloned() else { return String::new() };
-    let action = |when: &str, action| match action {
-        ReferentialAction::NoAction => String::new(),
-        ReferentialAction::Restrict => format!(" ON {when} RESTRICT"),
-        ReferentialAction::Cascade => format!(" ON {when} CASCADE"),
-        ReferentialAction::SetNull => format!(" ON {when} SET NULL"),
-        ReferentialAction::SetDefault => format!(" ON {when} SET DEFAULT"),
-    };
-    format!(
-        "FOREIGN KEY ({}) REFERENCES {}({}){}{}",
-        quoted_columns(table, &key.columns),
-        context.shown(&parent.schema, &parent.name),
-        quoted_columns(&parent, &key.parent_columns),
-        action("UPDATE", key.on_update),
-        action("DELETE", key.on_delete)
-    )
-}
-
-/// The columns that a CHECK constraint is about.
-fn check_columns(table: &Table, check: &homenode_engine::CheckConstraint) -> Vec<usize> {
-    let tree = crate::parse::expression(&check.expression);
-    let bound = tree.and_then(|tree| crate::checks::bind(&tree, &crate::checks::TableScope::of(table)));
-    let mut columns = Vec::new();
-    if let Ok(bound) = bound {
-        bound.visit_columns(&mut |column| columns.push(column));
-    }
-    columns.sort_unstable();
-    columns.dedup();
-    columns
 }
 
 fn pg_sequence(context: &mut Context) -> Result<Rows> {
@@ -710,80 +590,20 @@ pub(super) fn view_definition(context: &mut Context, wanted: u32) -> Value {
     context.definitions().view_by_oid(wanted).map_or(Value::Null, |view| text(view_text(view)))
 }
 
-fn pg_indexes(context: &mut Context) -> Result<Rows> {
-    let mut rows = Vec::new();
-    for table in context.definitions().tables() {
-        for index in indexes(&table) {
-            let definition = index_text(&table, &index);
-            rows.push(vec![text(&table.schema), text(&table.name), text(index.name), Value::Null, text(definition)]);
-        }
-    }
-    Ok(rows)
-}
-
 /// Sequences depend on the columns that own them.
 fn pg_depend(context: &mut Context) -> Result<Rows> {
     let mut rows = Vec::new();
-    for sequence in context.definitions().sequences() {
+    let definitions = context.definitions();
+    for sequence in definitions.sequences() {
         if let Some((table, column)) = sequence.owner {
             let mut row = vec![oid(1259), oid(sequence.oid), Value::Int4(0), oid(1259), oid(table)];
-            row.extend([Value::Int4(column as i32 + 1), text("a")]);
+            let found = definitions.table_by_oid(table).and_then(|table| table.columns.get(column));
+            let is_identity = found.is_some_and(|column| column.identity.is_some());
+            row.extend([Value::Int4(column as i32 + 1), text(if is_identity { "i" } else { "a" })]);
             rows.push(row);
         }
     }
     Ok(rows)
-}
-
-fn quoted_columns(table: &Table, columns: &[usize]) -> String {
-    let names: Vec<String> =
-        columns.iter().map(|column| homenode_engine::quote_name(&table.columns[*column].name)).collect();
-    names.join(", ")
-}
-
-fn index_text(table: &Table, index: &Shown<'_>) -> String {
-    use homenode_engine::quote_name;
-    format!(
-        "CREATE {}INDEX {} ON {}.{} USING btree ({})",
-        if index.unique { "UNIQUE " } else { "" },
-        quote_name(index.name),
-        quote_name(&table.schema),
-        quote_name(&table.name),
-        quoted_columns(table, index.columns)
-    )
-}
-
-/// pg_get_indexdef: the whole statement, or one column.
-pub(super) fn index_definition(context: &mut Context, wanted: u32, column: i64) -> Value {
-    for table in context.definitions().tables() {
-        if let Some(index) = indexes(&table).iter().find(|index| index.oid == wanted) {
-            if column == 0 {
-                return text(index_text(&table, index));
-            }
-            let place = usize::try_from(column - 1).ok().and_then(|place| index.columns.get(place));
-            return place
-                .map_or_else(|| text(""), |column| text(homenode_engine::quote_name(&table.columns[*column].name)));
-        }
-    }
-    Value::Null
-}
-
-/// pg_get_constraintdef; `pretty` leaves parentheses out.
-pub(super) fn constraint_definition(context: &mut Context, wanted: u32, pretty: bool) -> Value {
-    let definitions = context.definitions();
-    for table in definitions.tables() {
-        if let Some(key) = table.foreign_keys.iter().find(|key| key.oid == wanted) {
-            return text(foreign_key_text(context, &table, key));
-        }
-        if let Some(index) = indexes(&table).iter().find(|index| index.oid == wanted && index.constraint) {
-            let kind = if index.primary { "PRIMARY KEY" } else { "UNIQUE" };
-            return text(format!("{kind} ({})", quoted_columns(&table, index.columns)));
-        }
-        if let Some(check) = table.checks.iter().find(|check| check.oid == wanted) {
-            let condition = &check.expression;
-            return text(if pretty { format!("CHECK ({condition})") } else { format!("CHECK (({condition}))") });
-        }
-    }
-    Value::Null
 }
 
 /// Schema and name of the relation with this OID.

@@ -46,7 +46,7 @@ fn pg_stats(context: &mut Context) -> Result<Rows> {
         if context.check_access(&[need]).is_err() {
             continue;
         }
-        for (column, found) in table.columns.iter().zip(&statistics.columns) {
+        for (column, found) in table.columns.iter().zip(&statistics.columns).filter(|(column, _)| column.is_visible()) {
             let ty = column.ty.ty;
             let shares: Vec<Value> = found.common.iter().map(|(_, share)| Value::Float4(*share as f32)).collect();
             rows.push(vec![

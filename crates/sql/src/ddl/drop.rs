@@ -16,7 +16,7 @@ pub(super) fn drop_constraint(
     cascade: bool,
 ) -> Result<()> {
     if let Some(index) = table.indexes.iter().find(|index| index.constraint && index.name == name) {
-        let what = format!("constraint {name} on table {}", table.name);
+        let what = format!("constraint {name} on table {}", context.shown(&table.schema, &table.name));
         free_key(context, table, index.oid, &what, &index.name, cascade)?;
         return context.session.drop_index(index.oid);
     }
@@ -30,7 +30,12 @@ pub(super) fn drop_constraint(
         });
     }
     if table.primary_key.as_ref().is_some_and(|key| key.name == name) {
-        return Err(Error::unsupported("ALTER TABLE ... DROP CONSTRAINT of a primary key"));
+        let table = locked(context, table)?;
+        let Some(key) = &table.primary_key else { return Ok(()) };
+        let what = format!("constraint {name} on table {}", context.shown(&table.schema, &table.name));
+        free_key(context, &table, key.oid, &what, &key.name, cascade)?;
+        context.session.forget_key_comments(key.oid)?;
+        return super::rewrite::drop_primary_key(context, &table);
     }
     let message = format!("constraint \"{name}\" of relation \"{}\" does not exist", table.name);
     if if_exists {
@@ -41,7 +46,7 @@ pub(super) fn drop_constraint(
 }
 
 /// The foreign keys that refer to a table, or to its key number `key`, with their tables.
-fn references(context: &mut Context, table: &Table, key: Option<u32>) -> Vec<(Arc<Table>, ForeignKey)> {
+pub(super) fn references(context: &mut Context, table: &Table, key: Option<u32>) -> Vec<(Arc<Table>, ForeignKey)> {
     let definitions = context.definitions();
     let mut found = Vec::new();
     for child in table.referrers.iter().filter_map(|&oid| definitions.table_by_oid(oid)) {
@@ -58,6 +63,8 @@ pub(super) enum Dependent {
     Key(Arc<Table>, ForeignKey),
     View(Arc<ViewDefinition>),
     Table(Arc<Table>),
+    /// A generated column.
+    Column(Arc<Table>, usize),
     Sequence(Arc<SequenceDefinition>),
 }
 
@@ -69,6 +76,10 @@ impl Dependent {
             }
             Dependent::View(view) => format!("view {}", context.shown(&view.schema, &view.name)),
             Dependent::Table(table) => format!("table {}", context.shown(&table.schema, &table.name)),
+            Dependent::Column(table, place) => {
+                let column = &table.columns[*place].name;
+                format!("column {column} of table {}", context.shown(&table.schema, &table.name))
+            }
             Dependent::Sequence(one) => format!("sequence {}", context.shown(&one.schema, &one.name)),
         }
     }
@@ -144,6 +155,7 @@ pub(super) fn drop_dependents(
             Dependent::Key(child, key) => context.session.drop_foreign_key(child, key.oid)?,
             Dependent::View(view) => context.session.drop_view(view.oid)?,
             Dependent::Sequence(sequence) => context.session.drop_sequence(sequence.oid)?,
+            Dependent::Column(table, place) => context.session.drop_column(table, *place)?,
             Dependent::Table(table) => tables.push(table),
         }
     }
@@ -158,7 +170,7 @@ pub(super) fn drop_dependents(
 }
 
 /// Locks a table against all others, and gives its definition as it is then: nothing comes to refer to it any more.
-fn locked(context: &mut Context, table: &Arc<Table>) -> Result<Arc<Table>> {
+pub(super) fn locked(context: &mut Context, table: &Arc<Table>) -> Result<Arc<Table>> {
     context.session.lock_table(table)?;
     Ok(context.session.definitions().table_by_oid(table.oid).cloned().unwrap_or_else(|| table.clone()))
 }
@@ -219,6 +231,7 @@ fn drop_tables(context: &mut Context, names: &[Name], if_exists: bool, cascade: 
             Some(table) if tables.iter().any(|known| known.oid == table.oid) => {}
             Some(table) => {
                 context.check_table_owner(&table)?;
+                context.deferred.check_unwatched(table.oid, &table.name, "DROP TABLE")?;
                 tables.push(locked(context, &table)?);
             }
             None => missing(context, ObjectKind::Table, name, if_exists)?,
@@ -278,6 +291,7 @@ pub(crate) fn truncate(
     while let Some(table) = tables.get(next).cloned() {
         next += 1;
         context.check_access(&[Need::own(table.oid, Privileges::TRUNCATE)])?;
+        context.deferred.check_unwatched(table.oid, &table.name, "TRUNCATE")?;
         let table = locked(context, &table)?;
         for (child, _) in references(context, &table, None) {
             if tables.iter().any(|known| known.oid == child.oid) {
@@ -316,7 +330,7 @@ fn drop_index(context: &mut Context, oid: Option<u32>, cascade: bool) -> Result<
             }
             context.check_table_owner(&table)?;
             free_key(context, &table, index.oid, &format!("index {name}"), name, cascade)?;
-            context.session.drop_index(index.oid)?;
+            drop_index_of(context, &table, index.oid)?;
             return Ok(true);
         }
         if let Some(key) = &table.primary_key {
@@ -324,6 +338,24 @@ fn drop_index(context: &mut Context, oid: Option<u32>, cascade: bool) -> Result<
         }
     }
     Ok(false)
+}
+
+/// Drops an index, and the hidden columns that are there for it alone.
+pub(super) fn drop_index_of(context: &mut Context, table: &Arc<Table>, oid: u32) -> Result<()> {
+    let Some(index) = table.indexes.iter().find(|index| index.oid == oid) else { return Ok(()) };
+    context.session.drop_index(oid)?;
+    for &column in index.columns.iter().chain(&index.filter).filter(|&&column| table.columns[column].is_hidden) {
+        let still = context.session.definitions().table_by_oid(table.oid).cloned();
+        let uses =
+            |other: &Arc<homenode_engine::Index>| other.columns.contains(&column) || other.filter == Some(column);
+        if let Some(still) = still
+            && !still.indexes.iter().any(uses)
+            && !still.columns[column].is_dropped
+        {
+            context.session.drop_column(&still, column)?;
+        }
+    }
+    Ok(())
 }
 
 fn needed_by_constraint(name: &str, table: &str) -> Error {

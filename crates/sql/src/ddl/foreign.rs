@@ -3,7 +3,7 @@
 use super::table_of;
 use crate::bind::{Need, folded};
 use crate::context::Context;
-use homenode_engine::{ForeignKey, Privileges, ReferentialAction, Table};
+use homenode_engine::{ForeignKey, Privileges, ReferentialAction, Table, Timing};
 use homenode_types::{CastContext, Error, Result, SqlState, can_coerce};
 use sqlparser::ast;
 use std::sync::Arc;
@@ -75,21 +75,44 @@ impl<'a> Wanted<'a> {
     }
 }
 
+/// When a constraint is to be looked at.
+pub(super) fn timing(characteristics: Option<ast::ConstraintCharacteristics>) -> Result<Timing> {
+    let Some(characteristics) = characteristics else { return Ok(Timing::Immediate) };
+    if characteristics.enforced == Some(false) {
+        return Err(Error::unsupported("NOT ENFORCED"));
+    }
+    let deferred = characteristics.initially == Some(ast::DeferrableInitial::Deferred);
+    match (characteristics.deferrable, deferred) {
+        (Some(false), true) => {
+            let message = "constraint declared INITIALLY DEFERRED must be DEFERRABLE";
+            Err(Error::new(SqlState::SYNTAX_ERROR, message))
+        }
+        (_, true) => Ok(Timing::Deferred),
+        (Some(true), false) => Ok(Timing::Deferrable),
+        _ => Ok(Timing::Immediate),
+    }
+}
+
+/// Keys are looked at with each row.
+pub(super) fn refuse_deferrable(characteristics: Option<ast::ConstraintCharacteristics>) -> Result<()> {
+    match timing(characteristics)? {
+        Timing::Immediate => Ok(()),
+        _ => Err(Error::unsupported("DEFERRABLE of UNIQUE and PRIMARY KEY")),
+    }
+}
+
 fn invalid(message: impl Into<String>) -> Error {
     Error::new(SqlState::INVALID_FOREIGN_KEY, message)
 }
 
 /// Adds a foreign key that all rows of the table satisfy; gives the table with it.
-pub(super) fn add(context: &mut Context, table: &Arc<Table>, wanted: &Wanted<'_>) -> Result<Arc<Table>> {
-    if let Some(characteristics) = wanted.characteristics {
-        let deferred = characteristics.initially == Some(ast::DeferrableInitial::Deferred);
-        if characteristics.deferrable == Some(true) || deferred {
-            return Err(Error::unsupported("DEFERRABLE"));
-        }
-        if characteristics.enforced == Some(false) {
-            return Err(Error::unsupported("NOT ENFORCED"));
-        }
-    }
+pub(super) fn add(
+    context: &mut Context,
+    table: &Arc<Table>,
+    wanted: &Wanted<'_>,
+    not_valid: bool,
+) -> Result<Arc<Table>> {
+    let timing = timing(wanted.characteristics)?;
     // First, so that neither definition changes any more.
     context.session.lock_table(table)?;
     let table = context.session.definitions().table_by_oid(table.oid).cloned();
@@ -130,12 +153,14 @@ pub(super) fn add(context: &mut Context, table: &Arc<Table>, wanted: &Wanted<'_>
         key,
         on_delete: wanted.on_delete,
         on_update: wanted.on_update,
+        not_valid,
+        timing,
     };
     let name = key.name.clone();
     context.session.add_foreign_key(table, key)?;
     let changed = context.session.definitions().table_by_oid(table.oid).cloned();
     let changed = changed.ok_or_else(|| Error::internal("the altered table is gone"))?;
-    if let Some(key) = changed.foreign_keys.iter().find(|key| key.name == name) {
+    if let Some(key) = changed.foreign_keys.iter().find(|key| key.name == name && !not_valid) {
         crate::foreign::validate(context, &changed, key)?;
     }
     Ok(changed)
@@ -160,9 +185,7 @@ fn unique_key(parent: &Table, columns: &[usize]) -> Result<u32> {
         columns.sort_unstable();
         columns == wanted
     };
-    let primary_key = parent.primary_key.iter().map(|key| (key.oid, &key.columns));
-    let unique = parent.indexes.iter().filter(|index| index.unique).map(|index| (index.oid, &index.columns));
-    let found = primary_key.chain(unique).find(|(_, columns)| same(columns));
+    let found = parent.unique_keys().find(|(_, columns)| same(columns));
     found.map(|(oid, _)| oid).ok_or_else(|| {
         invalid(format!("there is no unique constraint matching given keys for referenced table \"{}\"", parent.name))
     })
@@ -178,7 +201,7 @@ fn free_name(table: &Table, columns: &[String]) -> String {
 
 /// Whether values of the two columns can be compared by the referenced key: the same type, one of its family, or one that becomes it
 /// by itself.
-fn check_types(table: &Table, parent: &Table, name: &str, column: usize, other: usize) -> Result<()> {
+pub(super) fn check_types(table: &Table, parent: &Table, name: &str, column: usize, other: usize) -> Result<()> {
     let (from, to) = (table.columns[column].ty.ty, parent.columns[other].ty.ty);
     let family = (from.is_integer() && to.is_integer()) || (from.is_text() && to.is_text());
     let wider = can_coerce(from, to, CastContext::Implicit) && (from.is_integer() || from == to);

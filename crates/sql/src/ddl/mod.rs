@@ -1,12 +1,15 @@
 //! How are tables and indexes defined? CREATE and ALTER, to the engine's calls.
 
+mod alter;
 mod comment;
 mod drop;
 mod foreign;
+mod rewrite;
 mod schema;
 mod sequence;
 mod view;
 
+pub(crate) use alter::{alter_table, rename_relation};
 pub(crate) use comment::comment;
 pub(crate) use drop::{drop_objects, truncate};
 pub(crate) use schema::{alter_schema, create_schema, drop_schemas, set_schema};
@@ -15,16 +18,14 @@ pub(crate) use sequence::{alter_sequence, create_sequence};
 use crate::bind::{Binder, default_of, folded, no_relation, split_name};
 use crate::checks::{self, TableScope};
 use crate::context::Context;
-use crate::exec::{RawRow, Running};
+use crate::exec::Running;
 use crate::expr::{self, Bound, Params};
-use crate::lexer;
 use crate::parse::Statement;
-use crate::prepared::{Compiled, Prepared};
+use crate::prepared::Prepared;
 use crate::run::Tag;
 use crate::search_path::Found;
 use crate::utility::Name;
-use crate::write;
-use homenode_engine::{CheckConstraint, CheckSpec, ColumnSpec, Identity, IndexSpec, Table, TableSpec, quote_name};
+use homenode_engine::{CheckSpec, ColumnSpec, Identity, IndexSpec, Table, TableSpec};
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast;
 use std::sync::Arc;
@@ -47,9 +48,6 @@ pub(crate) fn define(context: &mut Context, tree: &Statement) -> Result<Tag> {
         }
         ast::Statement::CreateIndex(create) => create_index(context, create),
         ast::Statement::CreateView { .. } => view::create(context, definition),
-        ast::Statement::AlterTable { name, if_exists, operations, .. } => {
-            alter_table(context, name, *if_exists, operations)
-        }
         _ => Err(Error::unsupported("this definition")),
     }
 }
@@ -106,6 +104,10 @@ struct Constraints<'a> {
     uniques: Vec<(Option<String>, Vec<usize>)>,
     checks: Vec<(Option<String>, &'a ast::Expr)>,
     foreign: Vec<foreign::Wanted<'a>>,
+    /// Generated columns by place.
+    generated: Vec<(usize, &'a ast::Expr)>,
+    /// Numbers of identity columns by place.
+    numbers: Vec<(usize, &'a [ast::SequenceOptions])>,
 }
 
 fn create_table(context: &mut Context, create: &ast::CreateTable) -> Result<Tag> {
@@ -135,13 +137,28 @@ fn create_table(context: &mut Context, create: &ast::CreateTable) -> Result<Tag>
     if let Some((_, key)) = &constraints.primary_key {
         key.iter().for_each(|column| columns[*column].not_null = true);
     }
-    let scope =
-        TableScope { table: &name, columns: columns.iter().map(|column| (column.name.as_str(), column.ty)).collect() };
+    let scope = TableScope {
+        what: "check constraint",
+        table: &name,
+        columns: columns.iter().map(|column| (column.name.as_str(), column.ty)).collect(),
+    };
     let checks = constraints.checks.iter().map(|(name, tree)| check_spec(name, tree, &scope)).collect::<Result<_>>()?;
-    let Constraints { primary_key, uniques, foreign, .. } = constraints;
+    let Constraints { primary_key, uniques, foreign, generated: computed, numbers, .. } = constraints;
     let mut table = context.session.create_table(TableSpec { schema, name, columns, primary_key, uniques, checks })?;
+    for (place, tree) in computed {
+        let text = generated(&table, place, tree)?;
+        context.session.alter_table(&table, |definition| {
+            definition.columns[place].generated = Some(text);
+            Ok(())
+        })?;
+        let changed = context.session.definitions().table_by_oid(table.oid).cloned();
+        table = changed.ok_or_else(|| Error::internal("the new table is gone"))?;
+    }
+    for (place, options) in numbers {
+        sequence::change_numbers(context, &table, place, options)?;
+    }
     for wanted in &foreign {
-        table = foreign::add(context, &table, wanted)?;
+        table = foreign::add(context, &table, wanted, false)?;
     }
     Ok(Tag::Plain("CREATE TABLE"))
 }
@@ -243,18 +260,35 @@ fn column_spec<'a>(
             ast::ColumnOption::Null => {}
             ast::ColumnOption::NotNull => spec.not_null = true,
             ast::ColumnOption::Default(tree) => spec.default = Some(checked_default(context, tree, ty)?),
+            ast::ColumnOption::Unique { characteristics: Some(timing), .. } if timing.deferrable == Some(true) => {
+                foreign::refuse_deferrable(Some(*timing))?;
+            }
             ast::ColumnOption::Unique { is_primary: true, .. } => {
                 set_primary_key(constraints, name, vec![place], table)?
             }
             ast::ColumnOption::Unique { is_primary: false, .. } => constraints.uniques.push((name, vec![place])),
-            ast::ColumnOption::Generated { generated_as, generation_expr: None, .. } => {
+            ast::ColumnOption::Generated { generated_as, generation_expr: None, sequence_options, .. } => {
+                if !spec.ty.ty.is_integer() {
+                    let message = "identity column type must be smallint, integer, or bigint";
+                    return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message));
+                }
+                constraints.numbers.extend(sequence_options.iter().map(|options| (place, &options[..])));
                 spec.identity = Some(match generated_as {
                     ast::GeneratedAs::Always => Identity::Always,
                     _ => Identity::ByDefault,
                 });
                 spec.not_null = true;
             }
-            ast::ColumnOption::Generated { .. } => return Err(Error::unsupported("generated columns")),
+            ast::ColumnOption::Generated { generation_expr: Some(tree), .. } => {
+                if spec.default.is_some() {
+                    let message = format!(
+                        "both default and generation expression specified for column \"{}\" of table \"{table}\"",
+                        spec.name
+                    );
+                    return Err(Error::new(SqlState::SYNTAX_ERROR, message));
+                }
+                constraints.generated.push((place, tree));
+            }
             ast::ColumnOption::ForeignKey { .. } => {
                 let column = spec.name.clone();
                 constraints.foreign.extend(foreign::Wanted::of_column(name, column, &option.option));
@@ -290,6 +324,34 @@ fn column_type(data_type: &ast::DataType) -> Result<(ColumnType, bool)> {
         return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, format!("column has pseudo-type {}", ty.ty)));
     }
     Ok((ty, false))
+}
+
+/// The text of a generated column, after it has been bound once.
+fn generated(table: &Table, place: usize, tree: &ast::Expr) -> Result<String> {
+    let scope = TableScope { what: "column generation expression", ..TableScope::of(table) };
+    let bound = checks::bind_value(tree, table.columns[place].ty, &scope).map_err(|error| {
+        if error.code != SqlState::DATATYPE_MISMATCH {
+            return error;
+        }
+        let (name, ty) = (&table.columns[place].name, table.columns[place].ty.ty.sql_name());
+        let message = format!("column \"{name}\" is of type {ty} but default expression is of another type");
+        Error::new(SqlState::DATATYPE_MISMATCH, message)
+    })?;
+    let mut uses = None;
+    bound.visit_columns(&mut |column| {
+        if table.columns[column].generated.is_some() || column == place {
+            uses = Some(column);
+        }
+    });
+    let invalid = |message: String| Err(Error::new(SqlState::INVALID_OBJECT_DEFINITION, message));
+    if let Some(column) = uses {
+        let name = &table.columns[column].name;
+        return invalid(format!("cannot use generated column \"{name}\" in column generation expression"));
+    }
+    if !bound.is_repeatable() {
+        return invalid("generation expression is not immutable".to_string());
+    }
+    Ok(tree.to_string())
 }
 
 /// A default's text, after it has been bound once to see that it fits the column.
@@ -356,11 +418,13 @@ fn table_constraint<'a>(
         })
     };
     match constraint {
-        ast::TableConstraint::PrimaryKey { name, columns, .. } => {
+        ast::TableConstraint::PrimaryKey { name, columns, characteristics, .. } => {
+            foreign::refuse_deferrable(*characteristics)?;
             let places = key_places(columns, &place)?;
             set_primary_key(constraints, name.as_ref().map(folded), places, table)
         }
-        ast::TableConstraint::Unique { name, columns, nulls_distinct, .. } => {
+        ast::TableConstraint::Unique { name, columns, nulls_distinct, characteristics, .. } => {
+            foreign::refuse_deferrable(*characteristics)?;
             if matches!(nulls_distinct, ast::NullsDistinctOption::NotDistinct) {
                 return Err(Error::unsupported("NULLS NOT DISTINCT"));
             }
@@ -444,253 +508,6 @@ fn column_place(table: &Table, name: &str) -> Result<usize> {
     table
         .column_index(name)
         .ok_or_else(|| Error::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" does not exist")))
-}
-
-fn alter_table(
-    context: &mut Context,
-    name: &ast::ObjectName,
-    if_exists: bool,
-    operations: &[ast::AlterTableOperation],
-) -> Result<Tag> {
-    let done = Ok(Tag::Plain("ALTER TABLE"));
-    let mut table = match table_of(context, name) {
-        Err(error) if if_exists && error.code == SqlState::UNDEFINED_TABLE => {
-            let message = format!("{}, skipping", error.message);
-            context.notice("NOTICE", SqlState::SUCCESSFUL_COMPLETION, message);
-            return done;
-        }
-        other => other?,
-    };
-    context.check_table_owner(&table)?;
-    for operation in operations {
-        alter_once(context, &table, operation)?;
-        // Each operation sees the definition as the one before left it.
-        let oid = table.oid;
-        if let Some(changed) = context.session.definitions().table_by_oid(oid).cloned() {
-            table = changed;
-        }
-    }
-    done
-}
-
-fn alter_once(context: &mut Context, table: &Arc<Table>, operation: &ast::AlterTableOperation) -> Result<()> {
-    use ast::AlterTableOperation as Op;
-    match operation {
-        Op::AddConstraint { not_valid: true, .. } => Err(Error::unsupported("NOT VALID")),
-        Op::AddConstraint { constraint, .. } => add_constraint(context, table, constraint),
-        Op::AddColumn { column_def, if_not_exists, .. } => add_column(context, table, column_def, *if_not_exists),
-        Op::AlterColumn { column_name, op } => alter_column(context, table, &folded(column_name), op),
-        Op::RenameColumn { old_column_name, new_column_name } => {
-            let place = column_place(table, &folded(old_column_name))?;
-            let new = folded(new_column_name);
-            if table.column_index(&new).is_some() {
-                let message = format!("column \"{new}\" of relation \"{}\" already exists", table.name);
-                return Err(Error::new(SqlState::DUPLICATE_COLUMN, message));
-            }
-            let checks = renamed_checks(table, &folded(old_column_name), &new)?;
-            context.session.alter_table(table, |definition| {
-                definition.columns[place].name = new;
-                definition.checks = checks;
-                Ok(())
-            })?;
-            view::check_readers(context, table.oid, "renaming a column of a table")
-        }
-        Op::RenameTable { table_name: ast::RenameTableNameKind::To(name) | ast::RenameTableNameKind::As(name) } => {
-            let (_, ident) = split_name(name)?;
-            let new = folded(ident);
-            context.session.alter_table(table, |definition| {
-                definition.name = new;
-                Ok(())
-            })?;
-            view::check_readers(context, table.oid, "renaming a table")
-        }
-        Op::OwnerTo { .. } => Ok(()),
-        Op::DropConstraint { name, if_exists, drop_behavior } => {
-            let cascade = *drop_behavior == Some(ast::DropBehavior::Cascade);
-            drop::drop_constraint(context, table, &folded(name), *if_exists, cascade)
-        }
-        other => {
-            let text = other.to_string();
-            let words: Vec<&str> = text.split_whitespace().take(2).collect();
-            Err(Error::unsupported(format!("ALTER TABLE ... {}", words.join(" "))))
-        }
-    }
-}
-
-/// The table's CHECK constraints after a column has got another name.
-fn renamed_checks(table: &Table, old: &str, new: &str) -> Result<Vec<CheckConstraint>> {
-    let renamed = |check: &CheckConstraint| match checks::renamed(&check.expression, table, old, new) {
-        Some(expression) => Ok(CheckConstraint { expression, ..check.clone() }),
-        None => Err(Error::unsupported(format!("renaming a column that constraint \"{}\" is about", check.name))),
-    };
-    table.checks.iter().map(renamed).collect()
-}
-
-fn add_constraint(context: &mut Context, table: &Arc<Table>, constraint: &ast::TableConstraint) -> Result<()> {
-    let place = |name: &str| {
-        table.column_index(name).ok_or_else(|| {
-            Error::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" named in key does not exist"))
-        })
-    };
-    match constraint {
-        ast::TableConstraint::PrimaryKey { name, columns, .. } => {
-            if table.primary_key.is_some() {
-                let message = format!("multiple primary keys for table \"{}\" are not allowed", table.name);
-                return Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, message));
-            }
-            let columns = key_places(columns, &place)?;
-            context.session.add_primary_key(table, name.as_ref().map(folded), columns)
-        }
-        ast::TableConstraint::Unique { name, columns, .. } => {
-            let columns = key_places(columns, &place)?;
-            let spec = IndexSpec { name: name.as_ref().map(folded), columns, unique: true, constraint: true };
-            context.session.create_index(table, spec).map(|_| ())
-        }
-        ast::TableConstraint::ForeignKey { .. } => {
-            let Some(wanted) = foreign::Wanted::of_table(constraint) else { return Ok(()) };
-            foreign::add(context, table, &wanted).map(|_| ())
-        }
-        ast::TableConstraint::Check { name, expr, .. } => add_check(context, table, &name.as_ref().map(folded), expr),
-        _ => Err(Error::unsupported("this table constraint")),
-    }
-}
-
-/// Adds a CHECK constraint that all rows of the table satisfy.
-fn add_check(context: &mut Context, table: &Arc<Table>, name: &Option<String>, tree: &ast::Expr) -> Result<()> {
-    let spec = check_spec(name, tree, &TableScope::of(table))?;
-    context.session.lock_table(table)?;
-    context.session.add_check(table, spec)?;
-    let Some(changed) = context.session.definitions().table_by_oid(table.oid).cloned() else {
-        return Err(Error::internal("the altered table is gone"));
-    };
-    let Some(added) = changed.checks.last() else { return Err(Error::internal("the constraint is gone")) };
-    let condition = checks::bind(tree, &TableScope::of(&changed))?;
-    let mut scan = context.session.scan(&changed, &homenode_engine::KeyRange::all(), false)?;
-    let mut bytes = Vec::new();
-    while let Some((_, row)) = scan.next(&mut context.session)? {
-        bytes.clear();
-        bytes.extend_from_slice(row);
-        let row = RawRow { layout: &changed.layout, bytes: &bytes, base: 0, registers: &[] };
-        if condition.eval_bool(&row, &[], &mut context.env())? == Some(false) {
-            let message =
-                format!("check constraint \"{}\" of relation \"{}\" is violated by some row", added.name, changed.name);
-            return Err(Error::new(SqlState::CHECK_VIOLATION, message).with_table(&changed.schema, &changed.name));
-        }
-    }
-    Ok(())
-}
-
-fn add_column(
-    context: &mut Context,
-    table: &Arc<Table>,
-    definition: &ast::ColumnDef,
-    if_not_exists: bool,
-) -> Result<()> {
-    let name = folded(&definition.name);
-    if table.column_index(&name).is_some() {
-        let message = format!("column \"{name}\" of relation \"{}\" already exists", table.name);
-        if if_not_exists {
-            context.notice("NOTICE", SqlState::DUPLICATE_COLUMN, format!("{message}, skipping"));
-            return Ok(());
-        }
-        return Err(Error::new(SqlState::DUPLICATE_COLUMN, message));
-    }
-    let mut constraints = Constraints::default();
-    let place = table.columns.len();
-    let spec = column_spec(context, definition, place, &table.name, &mut constraints)?;
-    let has_rows = context.session.add_column(table, spec)?;
-    let changed = context.session.definitions().table_by_oid(table.oid).cloned();
-    let Some(changed) = changed else { return Err(Error::internal("the altered table is gone")) };
-    if has_rows {
-        fill_column(context, &changed, place)?;
-    }
-    if let Some((name, columns)) = constraints.primary_key {
-        context.session.add_primary_key(&changed, name, columns)?;
-    }
-    for (name, tree) in constraints.checks {
-        add_check(context, &changed, &name, tree)?;
-    }
-    for (name, columns) in constraints.uniques {
-        context.session.create_index(&changed, IndexSpec { name, columns, unique: true, constraint: true })?;
-    }
-    for wanted in &constraints.foreign {
-        foreign::add(context, &changed, wanted)?;
-    }
-    Ok(())
-}
-
-/// Gives the rows of a table the default of a column that is new. Each row is changed as by an UPDATE, so the default may be
-/// another for each (a sequence's next value).
-fn fill_column(context: &mut Context, table: &Arc<Table>, place: usize) -> Result<()> {
-    let column = &table.columns[place];
-    if column.default.is_none() && column.sequence.is_none() {
-        if column.not_null {
-            let message = format!("column \"{}\" of relation \"{}\" contains null values", column.name, table.name);
-            return Err(Error::new(SqlState::NOT_NULL_VIOLATION, message));
-        }
-        return Ok(());
-    }
-    let relation = format!("{}.{}", quote_name(&table.schema), quote_name(&table.name));
-    let text = format!("update {relation} set {} = default", quote_name(&column.name));
-    let mut tokens = Vec::new();
-    lexer::lex(&text, &mut tokens)?;
-    let prepared = Prepared::new(context, &text, &tokens, &[])?;
-    match &prepared.compiled {
-        Compiled::Update(plan) => write::update(plan, context, &[], &mut |_, _| Ok(())).map(|_| ()),
-        _ => Err(Error::internal("an UPDATE became something else")),
-    }
-}
-
-fn alter_column(
-    context: &mut Context,
-    table: &Arc<Table>,
-    name: &str,
-    change: &ast::AlterColumnOperation,
-) -> Result<()> {
-    let place = table.column_index(name).ok_or_else(|| {
-        let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name);
-        Error::new(SqlState::UNDEFINED_COLUMN, message)
-    })?;
-    let in_key = table.primary_key.as_ref().is_some_and(|key| key.columns.contains(&place));
-    match change {
-        ast::AlterColumnOperation::SetDefault { value } => {
-            let text = checked_default(context, value, table.columns[place].ty)?;
-            context.session.alter_table(table, |definition| {
-                definition.columns[place].default = Some(text);
-                Ok(())
-            })
-        }
-        ast::AlterColumnOperation::DropDefault => context.session.alter_table(table, |definition| {
-            definition.columns[place].default = None;
-            Ok(())
-        }),
-        ast::AlterColumnOperation::DropNotNull if in_key => {
-            Err(Error::new(SqlState::INVALID_TABLE_DEFINITION, format!("column \"{name}\" is in a primary key")))
-        }
-        ast::AlterColumnOperation::DropNotNull => context.session.alter_table(table, |definition| {
-            definition.columns[place].not_null = false;
-            Ok(())
-        }),
-        ast::AlterColumnOperation::SetNotNull => set_not_null(context, table, place),
-        _ => Err(Error::unsupported("ALTER COLUMN of this kind")),
-    }
-}
-
-fn set_not_null(context: &mut Context, table: &Arc<Table>, place: usize) -> Result<()> {
-    // The lock comes first, so that no NULL slips in after the look.
-    context.session.lock_table(table)?;
-    let mut scan = context.session.scan(table, &homenode_engine::KeyRange::all(), false)?;
-    while let Some((_, row)) = scan.next(&mut context.session)? {
-        if table.layout.is_null(row, place) {
-            let message =
-                format!("column \"{}\" of relation \"{}\" contains null values", table.columns[place].name, table.name);
-            return Err(Error::new(SqlState::NOT_NULL_VIOLATION, message));
-        }
-    }
-    context.session.alter_table(table, |definition| {
-        definition.columns[place].not_null = true;
-        Ok(())
-    })
 }
 
 /// Defaults of columns that COPY does not fill.

@@ -158,6 +158,16 @@ impl Expr {
         })
     }
 
+    /// Does it give the same for the same row at any time, in any session?
+    pub fn is_repeatable(&self) -> bool {
+        !self.any(&|e| match e {
+            Expr::Outer(_) | Expr::External(_) | Expr::Param(_) => true,
+            Expr::Call { function, .. } => function.volatility != Volatility::Immutable,
+            Expr::Cast { expr, from, to, .. } => super::coerce::is_stable_cast(expr, *from, to.ty),
+            _ => false,
+        })
+    }
+
     /// Does it read a parameter?
     pub fn has_params(&self) -> bool {
         self.any(&|e| matches!(e, Expr::Param(_)))

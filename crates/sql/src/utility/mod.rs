@@ -1,10 +1,12 @@
 //! What does a utility statement ask for? Readers over tokens for what is not a query or a table definition.
 
+mod alter;
 mod read;
 mod reader;
 mod roles;
 mod schema;
 
+pub use alter::{IdentityChange, TableAction};
 pub use read::read;
 pub use roles::{GrantObjects, GrantPrivileges, GrantRoles, RoleOptions};
 pub use schema::{Commented, SchemaChange};
@@ -106,6 +108,23 @@ pub struct SequenceOptions {
     pub owned_by: Option<Option<(Name, String)>>,
 }
 
+impl SequenceOptions {
+    /// These, and what only `other` says.
+    pub fn over(self, other: SequenceOptions) -> SequenceOptions {
+        SequenceOptions {
+            increment: self.increment.or(other.increment),
+            min: self.min.or(other.min),
+            max: self.max.or(other.max),
+            start: self.start.or(other.start),
+            restart: self.restart.or(other.restart),
+            cache: self.cache.or(other.cache),
+            cycle: self.cycle.or(other.cycle),
+            ty: self.ty.or(other.ty),
+            owned_by: self.owned_by.or(other.owned_by),
+        }
+    }
+}
+
 /// A utility statement.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
@@ -192,6 +211,23 @@ pub enum Utility {
         name: Name,
         if_exists: bool,
         schema: String,
+    },
+    AlterTable {
+        name: Name,
+        if_exists: bool,
+        actions: Vec<TableAction>,
+    },
+    RenameRelation {
+        /// What the statement calls it.
+        kind: &'static str,
+        name: Name,
+        if_exists: bool,
+        to: String,
+    },
+    /// No names: ALL.
+    SetConstraints {
+        names: Vec<Name>,
+        deferred: bool,
     },
     Comment {
         subject: Commented,

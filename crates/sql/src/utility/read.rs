@@ -2,7 +2,7 @@
 
 use super::reader::Reader;
 use super::{CopyOptions, CopySubject, Direction, Level, Modes, Name, ObjectKind, SequenceOptions, Utility};
-use super::{roles, schema};
+use super::{alter, roles, schema};
 use crate::lexer::{self, Kind, Token};
 use homenode_engine::quote_name;
 use homenode_types::{Error, Result, SqlState};
@@ -93,7 +93,7 @@ pub fn read(source: &str, tokens: &[Token]) -> Result<Option<Utility>> {
             },
         },
         "create" if sequence_ahead(r) => create_sequence(r)?,
-        "alter" if !moved_ahead(r) && r.eat("sequence") => {
+        "alter" if !moved_ahead(r) && !renames_ahead(r) && r.eat("sequence") => {
             let if_exists = r.eat_all("if exists");
             Utility::AlterSequence { name: r.name()?, if_exists, options: sequence_options(r)? }
         }
@@ -139,10 +139,24 @@ fn object_statement(r: &mut Reader<'_>, verb: &str) -> Result<Option<Utility>> {
     if let Some(found) = schema::alter(r)? {
         return Ok(Some(found));
     }
-    match owner_ahead(r) {
-        true => roles::alter_owner(r),
-        false => schema::set_schema(r),
+    if owner_ahead(r)
+        && let Some(found) = roles::alter_owner(r)?
+    {
+        return Ok(Some(found));
     }
+    if let Some(found) = schema::set_schema(r)? {
+        return Ok(Some(found));
+    }
+    if let Some(found) = alter::rename(r)? {
+        return Ok(Some(found));
+    }
+    alter::read(r)
+}
+
+/// Whether the statement ends in `RENAME TO name`.
+fn renames_ahead(r: &Reader<'_>) -> bool {
+    let words = r.tokens.len().checked_sub(3).map(|from| &r.tokens[from..]);
+    matches!(words, Some([rename, to, _]) if rename.is_word(r.source, "rename") && to.is_word(r.source, "to"))
 }
 
 fn naming(r: &Reader<'_>, verb: &str) -> String {
@@ -303,8 +317,13 @@ fn set(r: &mut Reader<'_>) -> Result<Utility> {
         }
         return Ok(Utility::SetTransaction { modes: modes(r)?, session: false });
     }
-    if r.word_is("constraints") {
-        return Err(Error::unsupported("SET CONSTRAINTS"));
+    if !local && r.eat("constraints") {
+        let names = if r.eat("all") { Vec::new() } else { r.names()? };
+        let deferred = r.eat("deferred");
+        if !deferred {
+            r.expect("immediate")?;
+        }
+        return Ok(Utility::SetConstraints { names, deferred });
     }
     if r.eat("role") {
         if local {
@@ -674,8 +693,16 @@ fn create_sequence(r: &mut Reader<'_>) -> Result<Utility> {
 }
 
 fn sequence_options(r: &mut Reader<'_>) -> Result<SequenceOptions> {
+    sequence_options_until(r, |_| false)
+}
+
+/// Options of a sequence up to where `ended` says, or the statement's end.
+pub(super) fn sequence_options_until(
+    r: &mut Reader<'_>,
+    ended: impl Fn(&Reader<'_>) -> bool,
+) -> Result<SequenceOptions> {
     let mut options = SequenceOptions::default();
-    while r.peek().is_some() {
+    while r.peek().is_some() && !ended(r) {
         if r.eat("increment") {
             r.eat("by");
             options.increment = Some(r.integer()?);
