@@ -72,6 +72,9 @@ impl Session {
         let mut entry_key = Vec::new();
         let mut scan = self.scan_newest(table)?;
         while let Some((row_key, row)) = scan.next(self)? {
+            if !table.is_in(index, row) {
+                continue;
+            }
             entry_key.clear();
             let mut has_null = false;
             for &column in &index.columns {

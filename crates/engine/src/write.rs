@@ -98,7 +98,7 @@ impl Session {
             let columns = table.primary_key.as_ref().map_or(&[][..], |primary_key| &primary_key.columns);
             return Err(duplicate(table, constraint, columns, row));
         }
-        for index in &table.indexes {
+        for index in table.indexes.iter().filter(|index| table.is_in(index, row)) {
             self.insert_index_entry(table, index, row, key)?;
         }
         Ok(())
@@ -311,6 +311,17 @@ impl Session {
             return self.insert_with_key(table, new_row, &mut Vec::new());
         }
         for index in &table.indexes {
+            let (was_in, is_in) = (table.is_in(index, old_row), table.is_in(index, new_row));
+            if was_in != is_in {
+                if was_in {
+                    self.delete_index_entry(table, index, old_row, key)?;
+                } else {
+                    self.insert_index_entry(table, index, new_row, key)?;
+                }
+            }
+            if !(was_in && is_in) {
+                continue;
+            }
             let same = index
                 .columns
                 .iter()
@@ -362,7 +373,8 @@ impl Session {
     }
 
     pub(crate) fn delete_index_entries(&mut self, table: &Table, row: &[u8], key: &[u8]) -> Result<()> {
-        table.indexes.iter().try_for_each(|index| self.delete_index_entry(table, index, row, key))
+        let mut indexes = table.indexes.iter().filter(|index| table.is_in(index, row));
+        indexes.try_for_each(|index| self.delete_index_entry(table, index, row, key))
     }
 
     /// Locks the row under `key` against changes by others until the transaction ends, if `matches` says so of its newest

@@ -73,7 +73,7 @@ fn referring(definitions: &Definitions, table: &Table) -> Vec<(u32, ForeignKey)>
 fn places(table: &Table, key: &ForeignKey) -> Vec<usize> {
     let mut places = key.columns.clone();
     places.extend(table.primary_key.iter().flat_map(|primary| &primary.columns));
-    let indexes = table.indexes.iter().filter(|index| leads(&index.columns, key));
+    let indexes = table.indexes.iter().filter(|index| index.filter.is_none() && leads(&index.columns, key));
     places.extend(indexes.flat_map(|index| &index.columns));
     places
 }
@@ -472,7 +472,8 @@ fn rows(
     wait: LockWait,
 ) -> Result<Vec<Vec<u8>>> {
     let primary = child.primary_key.iter().map(|primary| (None, &primary.columns));
-    let indexes = child.indexes.iter().enumerate().map(|(place, index)| (Some(place), &index.columns));
+    let indexes = child.indexes.iter().enumerate().filter(|(_, index)| index.filter.is_none());
+    let indexes = indexes.map(|(place, index)| (Some(place), &index.columns));
     if let Some((index, columns)) = primary.chain(indexes).find(|(_, columns)| leads(columns, key)) {
         let lower = key_bytes(child, key, values, &columns[..key.columns.len()])?;
         let Some(lower) = lower else { return Ok(Vec::new()) };

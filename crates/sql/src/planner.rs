@@ -45,6 +45,7 @@ pub(crate) fn plan_from(
     if from.relations.len() > 64 {
         return Err(Error::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "more than 64 relations in one FROM clause"));
     }
+    let conditions = crate::index_match::by_indexes(&from.relations, conditions);
     let mut needed = needed.to_vec();
     needed.resize(from.width, false);
     let mut planner = Planner { relations: from.relations, needed, keys, locked: Vec::new(), order, ordered: false };
@@ -424,11 +425,12 @@ impl Planner<'_> {
         let size = (table.pages_estimate() as f64 * ROWS_PER_PAGE).max(1.0);
         let mut best =
             Choice { access: Access::Full { reverse: false }, used: Vec::new(), rows: size, uses_placed: false };
-        let keys = table
-            .primary_key
-            .iter()
-            .map(|key| (None, &key.columns, true))
-            .chain(table.indexes.iter().enumerate().map(|(at, index)| (Some(at), &index.columns, index.unique)));
+        let keys = table.primary_key.iter().map(|key| (None, &key.columns, true)).chain(
+            table.indexes.iter().enumerate().filter_map(|(at, index)| {
+                let serves = crate::index_match::serves(table, index, conditions, self.relations[number].base);
+                serves.then_some((Some(at), &index.columns, index.unique))
+            }),
+        );
         for (index, columns, unique) in keys {
             if let Some(choice) = self.by_key(number, index, columns, unique, conditions, placed, size)
                 && choice.rows < best.rows

@@ -181,6 +181,11 @@ fn deferred() {
 }
 
 #[test]
+fn indexes() {
+    run("indexes");
+}
+
+#[test]
 fn roles() {
     run("roles");
 }

@@ -323,6 +323,12 @@ impl Table {
         }
     }
 
+    /// Whether a row has an entry in an index.
+    #[inline]
+    pub(crate) fn is_in(&self, index: &IndexDefinition, row: &[u8]) -> bool {
+        index.filter.is_none_or(|column| matches!(self.layout.column(row, column), ValueRef::Bool(true)))
+    }
+
     /// Appends the key of `row` in `index` to `out`: the columns, and the primary key where the columns alone need not be
     /// unique. True when a column is NULL.
     pub(crate) fn encode_index_key(&self, index: &Index, row: &[u8], row_key: &[u8], out: &mut Vec<u8>) -> bool {

@@ -5,7 +5,7 @@ use crate::catalog::*;
 use crate::error::{Error, Result, SqlState};
 use crate::overflow::overflow_tree;
 use crate::session::Session;
-use homenode_types::Value;
+use homenode_types::{ColumnType, Value};
 use std::sync::Arc;
 
 /// A table whose rows are being written anew: the table as it was, with its rows, and as it is to be, still without its indexes.
@@ -54,6 +54,17 @@ impl Rewrite {
             definition.indexes.push(index);
         }
         session.put_object(Object::Table(definition))
+    }
+}
+
+impl TableDefinition {
+    /// Adds columns that only an index sees: name, type and what their values are made of. The rows are to be written anew.
+    pub fn add_hidden_columns(&mut self, columns: Vec<(String, ColumnType, String)>) {
+        self.columns.extend(columns.into_iter().map(|(name, ty, generated)| Column {
+            is_hidden: true,
+            generated: Some(generated),
+            ..Column::new(name, ty)
+        }));
     }
 }
 

@@ -319,6 +319,22 @@ impl Session {
     /// # Errors
     /// 42P07, 23505.
     pub fn create_index(&mut self, table: &Table, spec: IndexSpec) -> Result<u32> {
+        let order = vec![KeyOrder::default(); spec.columns.len()];
+        self.create_index_with(table, spec, order, Vec::new(), None)
+    }
+
+    /// As [`Session::create_index`], with orders, further columns and a condition (see [`IndexDefinition`]).
+    ///
+    /// # Errors
+    /// 42P07, 23505.
+    pub fn create_index_with(
+        &mut self,
+        table: &Table,
+        spec: IndexSpec,
+        order: Vec<KeyOrder>,
+        include: Vec<usize>,
+        filter: Option<usize>,
+    ) -> Result<u32> {
         let table = self.take_table(table.oid)?;
         let mut definition = table.definition.clone();
         let suffix = if spec.constraint { "key" } else { "idx" };
@@ -328,9 +344,9 @@ impl Session {
         let mut index = IndexDefinition {
             oid,
             name,
-            order: vec![KeyOrder::default(); spec.columns.len()],
-            include: Vec::new(),
-            filter: None,
+            order,
+            include,
+            filter,
             columns: spec.columns,
             unique: spec.unique,
             constraint: spec.constraint,

@@ -384,7 +384,10 @@ impl Binder<'_> {
                 if table.primary_key.as_ref().is_some_and(|key| same(&key.columns)) {
                     Some(None)
                 } else {
-                    let index = table.indexes.iter().position(|index| index.unique && same(&index.columns));
+                    let index = table
+                        .indexes
+                        .iter()
+                        .position(|index| index.unique && index.filter.is_none() && same(&index.columns));
                     Some(Some(index.ok_or_else(|| {
                         Error::new(
                             SqlState::INVALID_COLUMN_REFERENCE,

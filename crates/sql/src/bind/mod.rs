@@ -18,7 +18,7 @@ pub(crate) use clauses::{require_equality, sort_key};
 pub(crate) use dml::{
     Conflict, DeletePlan, InsertPlan, InsertSource, ReturningPlan, UpdatePlan, copy_column, default_of, visible_columns,
 };
-pub(crate) use from::{From, Relation, Source, Tree};
+pub(crate) use from::{From, Relation, Source, Tree, conjuncts};
 
 use crate::expr::Params;
 use crate::search_path::{Found, SearchPath};

@@ -4,7 +4,7 @@
 use super::{flag, oid, schema_oid, text};
 use crate::context::Context;
 use crate::virtual_table::Rows;
-use homenode_engine::{Definitions, ForeignKey, ReferentialAction, Table, Timing};
+use homenode_engine::{Definitions, ForeignKey, IndexDefinition, KeyOrder, ReferentialAction, Table, Timing};
 use homenode_types::{Result, Value};
 
 /// An index as the catalogs show it; the primary key is one.
@@ -15,6 +15,36 @@ pub(super) struct Shown<'a> {
     unique: bool,
     primary: bool,
     constraint: bool,
+    /// Of an index that is not a primary key's.
+    details: Option<&'a IndexDefinition>,
+}
+
+impl Shown<'_> {
+    fn order(&self, place: usize) -> KeyOrder {
+        self.details.and_then(|details| details.order.get(place).copied()).unwrap_or_default()
+    }
+
+    fn include(&self) -> &[usize] {
+        self.details.map_or(&[], |details| &details.include)
+    }
+
+    /// The condition of a partial index.
+    fn condition(&self, table: &Table) -> Option<String> {
+        let text = table.columns[self.details?.filter?].generated.as_deref()?;
+        Some(super::relations::shown_value(text))
+    }
+
+    /// A column of the key as it is written, without its order.
+    fn key_text(&self, table: &Table, column: usize) -> String {
+        let column = &table.columns[column];
+        match &column.generated {
+            Some(text) if column.is_hidden && column.name.starts_with('(') => {
+                format!("({})", super::relations::shown_value(text))
+            }
+            Some(text) if column.is_hidden => text.clone(),
+            _ => homenode_engine::quote_name(&column.name),
+        }
+    }
 }
 
 pub(super) fn indexes(table: &Table) -> Vec<Shown<'_>> {
@@ -25,6 +55,7 @@ pub(super) fn indexes(table: &Table) -> Vec<Shown<'_>> {
         unique: true,
         primary: true,
         constraint: true,
+        details: None,
     });
     let others = table.indexes.iter().map(|index| Shown {
         oid: index.oid,
@@ -33,6 +64,7 @@ pub(super) fn indexes(table: &Table) -> Vec<Shown<'_>> {
         unique: index.unique,
         primary: false,
         constraint: index.constraint,
+        details: Some(&index.definition),
     });
     key.chain(others).collect()
 }
@@ -45,8 +77,9 @@ pub(super) fn pg_index(context: &mut Context) -> Result<Rows> {
     let mut rows = Vec::new();
     for table in context.definitions().tables() {
         for index in indexes(&table) {
-            let count = Value::Int2(index.columns.len() as i16);
-            let mut row = vec![oid(index.oid), oid(table.oid), count.clone(), count, flag(index.unique), flag(false)];
+            let (keys, include) = (index.columns.len(), index.include().len());
+            let (all, keys) = (Value::Int2((keys + include) as i16), Value::Int2(keys as i16));
+            let mut row = vec![oid(index.oid), oid(table.oid), all, keys, flag(index.unique), flag(false)];
             row.extend([
                 flag(index.primary),
                 flag(false),
@@ -57,12 +90,27 @@ pub(super) fn pg_index(context: &mut Context) -> Result<Rows> {
                 flag(true),
                 flag(true),
             ]);
-            row.extend([flag(false), vector(index.columns.iter().map(|column| *column as u32 + 1))]);
+            row.extend([
+                flag(false),
+                vector(index.columns.iter().chain(index.include()).map(|column| {
+                    // An expression has no number.
+                    if table.columns[*column].is_hidden { 0 } else { *column as u32 + 1 }
+                })),
+            ]);
             let collation = |column: &usize| {
                 if table.columns[*column].ty.ty.is_string() { super::fixed::DEFAULT_COLLATION_OID } else { 0 }
             };
             row.extend([vector(index.columns.iter().map(collation)), vector(index.columns.iter().map(|_| 0))]);
-            row.extend([vector(index.columns.iter().map(|_| 0)), Value::Null, Value::Null]);
+            let option = |(place, _): (usize, &usize)| {
+                let order = index.order(place);
+                u32::from(order.descending) | u32::from(order.nulls_first) << 1
+            };
+            let hidden = index.columns.iter().filter(|column| table.columns[**column].is_hidden);
+            let expressions: Vec<String> =
+                hidden.map(|column| table.columns[*column].generated.clone().unwrap_or_default()).collect();
+            let expressions = if expressions.is_empty() { Value::Null } else { text(expressions.join(", ")) };
+            row.extend([vector(index.columns.iter().enumerate().map(option)), expressions]);
+            row.push(index.condition(&table).map_or(Value::Null, text));
             rows.push(row);
         }
     }
@@ -179,13 +227,28 @@ fn quoted_columns(table: &Table, columns: &[usize]) -> String {
 
 fn index_text(table: &Table, index: &Shown<'_>) -> String {
     use homenode_engine::quote_name;
+    let key = |(place, column): (usize, &usize)| {
+        let order = match index.order(place) {
+            KeyOrder { descending: false, nulls_first: false } => "",
+            KeyOrder { descending: false, nulls_first: true } => " NULLS FIRST",
+            KeyOrder { descending: true, nulls_first: true } => " DESC",
+            KeyOrder { descending: true, nulls_first: false } => " DESC NULLS LAST",
+        };
+        index.key_text(table, *column) + order
+    };
+    let keys: Vec<String> = index.columns.iter().enumerate().map(key).collect();
+    let include = match index.include() {
+        [] => String::new(),
+        columns => format!(" INCLUDE ({})", quoted_columns(table, columns)),
+    };
+    let condition = index.condition(table).map_or_else(String::new, |condition| format!(" WHERE {condition}"));
     format!(
-        "CREATE {}INDEX {} ON {}.{} USING btree ({})",
+        "CREATE {}INDEX {} ON {}.{} USING btree ({}){include}{condition}",
         if index.unique { "UNIQUE " } else { "" },
         quote_name(index.name),
         quote_name(&table.schema),
         quote_name(&table.name),
-        quoted_columns(table, index.columns)
+        keys.join(", ")
     )
 }
 
@@ -196,9 +259,9 @@ pub(super) fn index_definition(context: &mut Context, wanted: u32, column: i64) 
             if column == 0 {
                 return text(index_text(&table, index));
             }
-            let place = usize::try_from(column - 1).ok().and_then(|place| index.columns.get(place));
-            return place
-                .map_or_else(|| text(""), |column| text(homenode_engine::quote_name(&table.columns[*column].name)));
+            let mut all = index.columns.iter().chain(index.include());
+            let place = usize::try_from(column - 1).ok().and_then(|place| all.nth(place));
+            return place.map_or_else(|| text(""), |column| text(index.key_text(&table, *column)));
         }
     }
     Value::Null

@@ -452,11 +452,19 @@ fn pg_attribute(context: &mut Context) -> Result<Rows> {
             }
             rows.push(row);
         }
-        let keys = table.primary_key.iter().map(|key| (key.oid, &key.columns));
-        for (index, columns) in keys.chain(table.indexes.iter().map(|index| (index.oid, &index.columns))) {
+        let keys = table.primary_key.iter().map(|key| (key.oid, key.columns.clone()));
+        let others = table.indexes.iter().map(|index| (index.oid, [&index.columns[..], &index.include].concat()));
+        for (index, columns) in keys.chain(others) {
             for (place, &column) in columns.iter().enumerate() {
                 let column = &table.columns[column];
-                rows.push(attribute(index, place + 1, &column.name, column.ty, false, false, ""));
+                let name = match column.is_hidden {
+                    true => column
+                        .name
+                        .split_once('(')
+                        .map_or("expr", |(name, _)| if name.is_empty() { "expr" } else { name }),
+                    false => &column.name,
+                };
+                rows.push(attribute(index, place + 1, name, column.ty, false, false, ""));
             }
         }
     }

@@ -148,7 +148,13 @@ fn rename_column(context: &mut Context, table: &Arc<Table>, old: &str, new: Stri
     context.session.alter_table(table, |definition| {
         definition.columns[place].name = new;
         definition.checks = checks;
-        definition.columns.iter_mut().zip(generated).for_each(|(column, text)| column.generated = text);
+        for (column, text) in definition.columns.iter_mut().zip(generated) {
+            if let (true, Some(before), Some(text)) = (column.is_hidden, &column.generated, &text) {
+                // It is called what it says, for messages.
+                column.name = column.name.replace(before, text);
+            }
+            column.generated = text;
+        }
         Ok(())
     })?;
     view::check_readers(context, table.oid, "renaming a column of a table")

@@ -4,6 +4,7 @@ mod alter;
 mod comment;
 mod drop;
 mod foreign;
+mod index;
 mod rewrite;
 mod schema;
 mod sequence;
@@ -25,7 +26,7 @@ use crate::prepared::Prepared;
 use crate::run::Tag;
 use crate::search_path::Found;
 use crate::utility::Name;
-use homenode_engine::{CheckSpec, ColumnSpec, Identity, IndexSpec, Table, TableSpec};
+use homenode_engine::{CheckSpec, ColumnSpec, Identity, Table, TableSpec};
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ pub(crate) fn define(context: &mut Context, tree: &Statement) -> Result<Tag> {
             }
             create_table(context, create)
         }
-        ast::Statement::CreateIndex(create) => create_index(context, create),
+        ast::Statement::CreateIndex(create) => index::create(context, create),
         ast::Statement::CreateView { .. } => view::create(context, definition),
         _ => Err(Error::unsupported("this definition")),
     }
@@ -476,32 +477,6 @@ fn key_places(columns: &[ast::IndexColumn], place: &dyn Fn(&str) -> Result<usize
         places.push(found);
     }
     Ok(places)
-}
-
-fn create_index(context: &mut Context, create: &ast::CreateIndex) -> Result<Tag> {
-    let refused = [
-        (create.predicate.is_some(), "a partial index"),
-        (!create.include.is_empty(), "INCLUDE"),
-        (create.nulls_distinct == Some(false), "NULLS NOT DISTINCT"),
-        (!matches!(create.using, None | Some(ast::IndexType::BTree)), "an index method other than btree"),
-    ];
-    if let Some((_, what)) = refused.iter().find(|(present, _)| *present) {
-        return Err(Error::unsupported(what));
-    }
-    let table = table_of(context, &create.table_name)?;
-    context.check_table_owner(&table)?;
-    let name = create.name.as_ref().map(|name| split_name(name).map(|(_, ident)| folded(ident))).transpose()?;
-    if let Some(name) = &name
-        && create.if_not_exists
-        && context.session.definitions().oid(&table.schema, name).is_some()
-    {
-        let message = format!("relation \"{name}\" already exists, skipping");
-        context.notice("NOTICE", SqlState::DUPLICATE_TABLE, message);
-        return Ok(Tag::Plain("CREATE INDEX"));
-    }
-    let columns = key_places(&create.columns, &|name| column_place(&table, name))?;
-    context.session.create_index(&table, IndexSpec { name, columns, unique: create.unique, constraint: false })?;
-    Ok(Tag::Plain("CREATE INDEX"))
 }
 
 fn column_place(table: &Table, name: &str) -> Result<usize> {

@@ -135,6 +135,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     host("has_table_privilege", &[Name, Oid, Text], Bool),
     host("has_schema_privilege", &[Oid, Text], Bool),
     host("has_schema_privilege", &[Text, Text], Bool),
+    host("has_schema_privilege", &[Name, Text, Text], Bool),
     host("has_schema_privilege", &[Name, Oid, Text], Bool),
     host("has_database_privilege", &[Oid, Text], Bool),
     host("has_database_privilege", &[Text, Text], Bool),
