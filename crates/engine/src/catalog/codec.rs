@@ -366,3 +366,86 @@ fn decode_comments(from: &mut Decoder<'_>) -> Option<CommentsDefinition> {
     let comments = from.list(|from| Some(Comment { class: from.u32()?, column: from.u32()?, text: from.text()? }))?;
     Some(CommentsDefinition { oid, object, comments })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> TableDefinition {
+        let column = |name: &str| Column::new(name.to_owned(), ColumnType::new(Type::Int4));
+        let index = IndexDefinition {
+            oid: 5,
+            name: "i".to_owned(),
+            columns: vec![1, 0],
+            unique: true,
+            constraint: false,
+            order: vec![
+                KeyOrder { descending: true, nulls_first: false },
+                KeyOrder { descending: false, nulls_first: true },
+            ],
+            include: vec![2],
+            filter: Some(3),
+            root: 9,
+            valid_from: 7,
+        };
+        let key = ForeignKey {
+            oid: 6,
+            name: "f".to_owned(),
+            columns: vec![0],
+            parent: 4,
+            parent_columns: vec![1],
+            key: 3,
+            on_delete: ReferentialAction::Cascade,
+            on_update: ReferentialAction::NoAction,
+            not_valid: true,
+            timing: Timing::Deferred,
+        };
+        let check = CheckConstraint { oid: 8, name: "c".to_owned(), expression: "a > 0".to_owned(), not_valid: true };
+        TableDefinition {
+            oid: 4,
+            schema: "s".to_owned(),
+            name: "t".to_owned(),
+            columns: vec![
+                column("a"),
+                Column { is_dropped: true, ..column("gone") },
+                Column { generated: Some("a + 1".to_owned()), ..column("g") },
+                Column { is_hidden: true, generated: Some("a > 5".to_owned()), ..column("h") },
+            ],
+            primary_key: None,
+            indexes: vec![index],
+            root: 11,
+            overflow: 0,
+            checks: vec![check],
+            foreign_keys: vec![key],
+            referrers: vec![4],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_cut_entries_are_refused() {
+        let schema = SchemaDefinition { oid: 30, name: "shop".to_owned() };
+        let comments = vec![Comment { class: 1259, column: 2, text: "said".to_owned() }];
+        let comments = CommentsDefinition { oid: 31, object: 4, comments };
+        for object in [Object::Table(table()), Object::Schema(schema), Object::Comments(comments)] {
+            let bytes = object.encode();
+            assert_eq!(Object::decode(&bytes).unwrap(), object);
+            for cut in 0..bytes.len() {
+                assert!(Object::decode(&bytes[..cut]).is_err(), "{cut} bytes of {}", bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_without_details_is_of_the_kind_that_it_was_before() {
+        let plain = TableDefinition {
+            columns: vec![Column::new("a".to_owned(), ColumnType::new(Type::Int4))],
+            indexes: Vec::new(),
+            checks: Vec::new(),
+            foreign_keys: Vec::new(),
+            referrers: Vec::new(),
+            ..table()
+        };
+        assert_eq!(Object::Table(plain).encode()[0], 1);
+        assert_eq!(Object::Table(table()).encode()[0], 5);
+    }
+}

@@ -70,6 +70,7 @@ fn alter_once(context: &mut Context, table: &Arc<Table>, action: &TableAction) -
         }
         TableAction::DropExpression { column, if_exists } => drop_expression(context, table, column, *if_exists),
         TableAction::Validate(name) => validate(context, table, name),
+        TableAction::Timing { name, deferrable, deferred } => set_timing(context, table, name, *deferrable, *deferred),
         TableAction::Owner(to) => crate::roles::give_table(context, table.oid, to),
         TableAction::ClusterOn(name) => {
             let mut names = table.indexes.iter().map(|index| &index.name);
@@ -231,6 +232,42 @@ fn drop_expression(context: &mut Context, table: &Arc<Table>, column: &str, if_e
     }
     context.session.alter_table(table, |definition| {
         definition.columns[place].generated = None;
+        Ok(())
+    })
+}
+
+/// ALTER CONSTRAINT: what is not said is not so.
+fn set_timing(
+    context: &mut Context,
+    table: &Arc<Table>,
+    name: &str,
+    deferrable: Option<bool>,
+    deferred: Option<bool>,
+) -> Result<()> {
+    let timing = match (deferrable, deferred.unwrap_or(false)) {
+        (Some(false), true) => {
+            let message = "constraint declared INITIALLY DEFERRED must be DEFERRABLE";
+            return Err(Error::new(SqlState::SYNTAX_ERROR, message));
+        }
+        (_, true) => Timing::Deferred,
+        (Some(true), false) => Timing::Deferrable,
+        _ => Timing::Immediate,
+    };
+    if !table.foreign_keys.iter().any(|key| key.name == name) {
+        let relation = &table.name;
+        let (message, code) = match table.constraint(name) {
+            Some(_) => (
+                format!("constraint \"{name}\" of relation \"{relation}\" is not a foreign key constraint"),
+                SqlState::WRONG_OBJECT_TYPE,
+            ),
+            None => {
+                (format!("constraint \"{name}\" of relation \"{relation}\" does not exist"), SqlState::UNDEFINED_OBJECT)
+            }
+        };
+        return Err(Error::new(code, message));
+    }
+    context.session.alter_table(table, |definition| {
+        definition.foreign_keys.iter_mut().filter(|key| key.name == name).for_each(|key| key.timing = timing);
         Ok(())
     })
 }

@@ -28,6 +28,15 @@ pub enum TableAction {
     },
     /// VALIDATE CONSTRAINT.
     Validate(String),
+    /// ALTER CONSTRAINT: DEFERRABLE and INITIALLY DEFERRED, where said.
+    Timing {
+        /// The constraint.
+        name: String,
+        /// DEFERRABLE.
+        deferrable: Option<bool>,
+        /// INITIALLY DEFERRED.
+        deferred: Option<bool>,
+    },
     /// OWNER TO.
     Owner(String),
     /// CLUSTER ON: means nothing here, but names an index.
@@ -107,6 +116,9 @@ fn action(r: &mut Reader<'_>, end: usize) -> Result<TableAction> {
     if r.eat_all("validate constraint") {
         return Ok(TableAction::Validate(r.identifier()?));
     }
+    if r.eat_all("alter constraint") {
+        return timing(r, end);
+    }
     if r.eat_all("owner to") {
         return Ok(TableAction::Owner(r.identifier()?));
     }
@@ -140,6 +152,25 @@ fn action(r: &mut Reader<'_>, end: usize) -> Result<TableAction> {
     }
     r.at = end;
     crate::parse::alteration(r.source, r.tokens, start..end).map(|action| TableAction::Library(Box::new(action)))
+}
+
+fn timing(r: &mut Reader<'_>, end: usize) -> Result<TableAction> {
+    let name = r.identifier()?;
+    let (mut deferrable, mut deferred) = (None, None);
+    while r.at < end {
+        if r.eat_all("not deferrable") {
+            deferrable = Some(false);
+        } else if r.eat("deferrable") {
+            deferrable = Some(true);
+        } else if r.eat_all("initially deferred") {
+            deferred = Some(true);
+        } else if r.eat_all("initially immediate") {
+            deferred = Some(false);
+        } else {
+            return Err(r.error());
+        }
+    }
+    Ok(TableAction::Timing { name, deferrable, deferred })
 }
 
 fn column_action(r: &mut Reader<'_>, column: String, end: usize) -> Result<Option<TableAction>> {

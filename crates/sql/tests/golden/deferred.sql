@@ -59,6 +59,10 @@ select * from c order by id
 set constraints nope deferred
 set constraints p_pkey deferred
 set constraints all deferred
+alter table c alter constraint cq not deferrable
+alter table c alter constraint nope deferrable
+alter table c alter constraint c_pkey deferrable
+alter table c alter constraint c_p_fkey deferrable initially immediate
 select conname, condeferrable, condeferred, pg_get_constraintdef(oid) from pg_constraint where conrelid = 'c'::regclass and contype = 'f' order by 1
 create table d (id int references p not deferrable initially deferred)
 create table d (id int, p int, foreign key (p) references p initially deferred)
