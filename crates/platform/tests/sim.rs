@@ -248,6 +248,51 @@ fn sleeping_and_waking_cost_and_a_woken_task_runs_when_its_core_is_free() {
     });
 }
 
+/// A worker on each of `cores` that works for 300 us, and a thread of the engine's own that wakes after 50 us and works for 250 us.
+/// Gives the times at which they end, the thread's last.
+fn workers_and_another(cores: &[usize]) -> Vec<u64> {
+    let ends: Arc<Plain<Vec<u64>>> = Arc::new(Plain::new(vec![0; cores.len() + 1]));
+    let note = |at: usize| {
+        let ends = ends.clone();
+        move || ends.lock().unwrap()[at] = measure::now_ns()
+    };
+    let end = note(cores.len());
+    let other = thread::spawn("other", move || {
+        thread::pin_to_cpus(&[2, 3]).expect("the cores exist");
+        thread::sleep_ns(50_000);
+        (0..250).for_each(|_| measure::work_ns(1_000));
+        end();
+    });
+    let mut all = vec![other];
+    for (at, &core) in cores.iter().enumerate() {
+        let end = note(at);
+        all.push(thread::spawn_on(core, "worker", move || {
+            (0..300).for_each(|_| measure::work_ns(1_000));
+            end();
+        }));
+    }
+    all.into_iter().for_each(thread::JoinHandle::join);
+    ends.lock().unwrap().clone()
+}
+
+#[test]
+fn a_thread_that_is_no_worker_goes_to_an_idle_core_of_the_group_or_goes_first() {
+    run(1, false, || {
+        for core in [2, 3] {
+            let begin = measure::now_ns();
+            let ends: Vec<u64> = workers_and_another(&[core]).iter().map(|end| end - begin).collect();
+            assert!(ends[0] < 330_000 && ends[1] < 330_000, "the other core of the group is idle: {ends:?}");
+        }
+        let begin = measure::now_ns();
+        let ends: Vec<u64> = workers_and_another(&[2, 3]).iter().map(|end| end - begin).collect();
+        // It goes first where it woke, at 50 us, until the other worker has ended and its core idles.
+        let (first, last) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
+        assert!(first < 330_000, "one worker is alone: {ends:?}");
+        assert!((450_000..620_000).contains(&last), "the other waited for 250 us: {ends:?}");
+        assert!(ends[2] < 350_000, "the thread did not wait: {ends:?}");
+    });
+}
+
 #[test]
 fn the_device_takes_its_time_and_serves_few_at_once() {
     run(1, true, || {
@@ -274,6 +319,8 @@ fn the_device_takes_its_time_and_serves_few_at_once() {
 
 fn busy_run(seed: u64) -> Report {
     run(seed, true, || {
+        // Also what other tests' allocations happen to share a page with.
+        measure::place(0, usize::MAX / 2, Home::Node(0));
         let words = words(0);
         // On a line of its own: what it shares one with is not this test's to say.
         let count = Arc::new(CachePadded::new(Mutex::new(0)));

@@ -11,6 +11,7 @@ mod cache;
 mod callers;
 mod cost;
 mod hardware;
+mod kernel;
 mod order;
 mod pages;
 mod record;

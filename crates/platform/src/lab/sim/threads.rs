@@ -6,9 +6,9 @@ use std::cmp::{Ordering, Reverse};
 
 /// A thread, as far as the machine's time is concerned.
 pub(super) struct SimThread {
-    core: usize,
+    pub core: usize,
     /// A thread of the engine's own, not a session: its own kernel thread, and it goes first when woken.
-    background: bool,
+    pub background: bool,
     /// Costs nothing.
     free: bool,
     state: State,
@@ -90,9 +90,7 @@ impl Sim {
         if cores.contains(&old) {
             return;
         }
-        self.cores[old].threads -= 1;
-        self.cores[core].threads += 1;
-        self.threads[thread].core = core;
+        self.belongs_to(thread, core);
         self.threads[thread].background = true;
         self.release_core();
         self.enqueue(thread, self.now);
@@ -140,6 +138,9 @@ impl Sim {
         let waiting = core.ready.front().is_some_and(|&(_, at)| at <= now);
         let preempted = now >= core.preempt_at;
         let ended = self.processes && now >= core.slice_end;
+        if waiting && self.make_way() {
+            return;
+        }
         if waiting && preempted && !self.processes {
             self.step_aside();
         } else if waiting && (preempted || ended) {
@@ -184,7 +185,7 @@ impl Sim {
     }
 
     /// The running thread gives its core up.
-    fn release_core(&mut self) {
+    pub(super) fn release_core(&mut self) {
         let me = self.running;
         let core = &mut self.cores[me];
         core.clock = self.now;
@@ -212,7 +213,7 @@ impl Sim {
     }
 
     /// Puts a thread into its core's queue.
-    fn enqueue(&mut self, thread: usize, at: u64) {
+    pub(super) fn enqueue(&mut self, thread: usize, at: u64) {
         let number = self.threads[thread].core;
         let first = self.threads[thread].background;
         let core = &mut self.cores[number];
@@ -277,7 +278,8 @@ impl Sim {
             }
             state.timed_out = state.state == State::Parked;
             state.state = State::Ready;
-            let idle = self.cores[state.core].thread.is_none();
+            let core = self.placed(thread);
+            let idle = self.cores[core].thread.is_none();
             let wake = if idle { ps(self.hardware.threading.wake_ns) } else { 0 };
             self.enqueue(thread, at + wake);
         }
@@ -294,7 +296,7 @@ impl Sim {
         }
         state.state = State::Ready;
         state.waits += 1;
-        let target = state.core;
+        let target = self.placed(thread);
         let idle = self.cores[target].thread.is_none() && self.cores[target].ready.is_empty();
         let kernel = self.processes || self.threads[thread].background;
         let threading = &self.hardware.threading;
