@@ -484,7 +484,12 @@ impl Session {
                 self.make_room(tree, key, value.len())?;
                 continue;
             }
+            let crowded = leaf.waited_with_many();
             if self.replace(tree, leaf, slot, key, kind, word, value)? {
+                // The change is made; an error concerns the division only, and the next one who waits tries again.
+                if crowded && let Err(error) = tree.relieve(self.lane, key) {
+                    tracing::debug!(%error, "a contended leaf stays as it is");
+                }
                 return Ok(Changed::Done);
             }
             self.ensure_undo_room(key.len() + old_len)?;

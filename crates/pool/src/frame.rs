@@ -64,7 +64,16 @@ struct WriteHot {
     warm: AtomicBool,
     /// Next frame in the partition's free list.
     next_free: AtomicU32,
+    /// Tasks that had to wait for the exclusive latch since `waits_since`. Changed under it.
+    waits: AtomicU32,
+    /// When the waits that are counted began, nanoseconds.
+    waits_since: AtomicU64,
 }
+
+/// Waits are counted for this long...
+const WAITS_PERIOD_NS: u64 = 10_000_000;
+/// ...and so many make the page contended: each costs a microsecond at least, so together a hundredth of a core.
+const WAITS_CONTENDED: u32 = 100;
 
 /// A frame's descriptor.
 #[repr(C, align(128))]
@@ -100,6 +109,8 @@ impl Frame {
             hot.unlogged,
             hot.warm,
             hot.next_free,
+            hot.waits,
+            hot.waits_since,
         });
         homenode_platform::name_memory(first, count, "Frame", FIELDS);
     }
@@ -121,6 +132,8 @@ impl Frame {
                 unlogged: AtomicBool::new(false),
                 warm: AtomicBool::new(false),
                 next_free: AtomicU32::new(NO_FRAME),
+                waits: AtomicU32::new(0),
+                waits_since: AtomicU64::new(0),
             },
         }
     }
@@ -128,6 +141,28 @@ impl Frame {
     #[inline(always)]
     pub(crate) fn latch(&self) -> &Latch {
         &self.read.latch
+    }
+
+    /// The caller holds the exclusive latch, and had to wait for it. (Waits of a page that was in the frame shortly before count, too.)
+    #[cold]
+    pub(crate) fn note_wait(&self, now_ns: u64) {
+        let before = self.hot.waits.load(Relaxed);
+        if now_ns - self.hot.waits_since.load(Relaxed).min(now_ns) > WAITS_PERIOD_NS {
+            self.hot.waits_since.store(now_ns, Relaxed);
+            self.hot.waits.store(1, Relaxed);
+        } else if before < WAITS_CONTENDED {
+            self.hot.waits.store(before + 1, Relaxed);
+        }
+    }
+
+    /// Whether many had to wait for the exclusive latch lately. The caller holds it.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.hot.waits.load(Relaxed) >= WAITS_CONTENDED
+    }
+
+    /// The page is not what it was: its waits begin anew. The caller holds the exclusive latch.
+    pub(crate) fn forget_waits(&self) {
+        self.hot.waits.store(0, Relaxed);
     }
 
     /// The page in the frame. Certain only under a latch or a version validated later.
@@ -320,6 +355,18 @@ mod tests {
         assert_eq!(size_of::<Frame>(), 128);
         assert_eq!(align_of::<Frame>(), 128);
         assert_eq!(std::mem::offset_of!(Frame, hot), 64);
+    }
+
+    #[test]
+    fn many_waits_in_a_short_time_make_a_page_contended() {
+        let frame = Frame::new(0, 0, std::ptr::null_mut());
+        (0..u64::from(WAITS_CONTENDED) * 2).for_each(|n| frame.note_wait(1 + n * WAITS_PERIOD_NS));
+        assert!(!frame.is_contended(), "one or two at a time");
+        let later = WAITS_PERIOD_NS * 1000;
+        (0..u64::from(WAITS_CONTENDED)).for_each(|n| frame.note_wait(later + n));
+        assert!(frame.is_contended());
+        frame.forget_waits();
+        assert!(!frame.is_contended());
     }
 
     #[test]

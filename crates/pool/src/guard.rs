@@ -97,13 +97,36 @@ pub struct Exclusive<'p> {
     page_no: PageNo,
     changed: bool,
     recovering: bool,
+    waited: bool,
 }
 
 impl<'p> Exclusive<'p> {
     /// The frame is exclusively latched and holds the page.
     #[inline(always)]
     pub(crate) fn new(pool: &'p Pool, frame: &'p Frame, page_no: PageNo, changed: bool) -> Exclusive<'p> {
-        Exclusive { pool, frame, page_no, changed, recovering: false }
+        Exclusive { pool, frame, page_no, changed, recovering: false, waited: false }
+    }
+
+    #[inline(always)]
+    pub(crate) fn after_wait(mut self, waited: bool) -> Exclusive<'p> {
+        self.waited = waited;
+        self
+    }
+
+    /// Whether the caller had to wait for the page, as many others had lately.
+    #[inline]
+    pub fn waited_with_many(&self) -> bool {
+        self.waited && self.is_contended()
+    }
+
+    /// Whether many had to wait for the page lately.
+    pub fn is_contended(&self) -> bool {
+        self.frame.is_contended()
+    }
+
+    /// The page has been divided: who waited for it before says nothing about it now.
+    pub fn forget_waits(&self) {
+        self.frame.forget_waits();
     }
 
     /// For changes that are in the log already.

@@ -212,11 +212,15 @@ impl Pool {
     fn latch_exclusive<'p>(&'p self, frame: &'p Frame, page_no: PageNo) -> Option<Exclusive<'p>> {
         // Queueing for a frame that holds another page by now could close a circle of waits: see
         // `latch_unwanted`.
-        if !frame.latch().lock_exclusive_if(|| frame.page_no() == page_no) {
+        let waits = !frame.latch().try_lock_exclusive();
+        if waits && !frame.latch().lock_exclusive_if(|| frame.page_no() == page_no) {
             return None;
         }
         if frame.page_no() == page_no {
-            return Some(Exclusive::new(self, frame, page_no, false));
+            if waits {
+                frame.note_wait(homenode_platform::clock::now_ns());
+            }
+            return Some(Exclusive::new(self, frame, page_no, false).after_wait(waits));
         }
         frame.latch().unlock_exclusive_unchanged();
         None

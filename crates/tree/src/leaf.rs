@@ -31,6 +31,12 @@ impl<'t> LeafMut<'t> {
         self.page.page_no()
     }
 
+    /// Whether the caller had to wait for the leaf, as many others had lately: see [`Tree::relieve`](crate::Tree::relieve).
+    #[inline]
+    pub fn waited_with_many(&self) -> bool {
+        self.page.waited_with_many()
+    }
+
     /// LSN behind the last record that changed the page.
     pub fn lsn(&self) -> u64 {
         self.page.page().lsn()

@@ -70,15 +70,24 @@ impl Drop for Gate {
 
 /// What a split has to make room for.
 enum Need<'a> {
-    Entry { value_len: usize },
+    Entry {
+        value_len: usize,
+    },
     Separator(&'a [u8]),
+    /// Fewer entries behind one latch; if asked, only where many wait for it.
+    Relief {
+        where_contended: bool,
+    },
 }
 
 impl Need<'_> {
-    fn is_met(&self, page: &[u8], key: &[u8]) -> bool {
+    fn is_met(&self, page: &Exclusive<'_>, key: &[u8]) -> bool {
         match self {
-            Need::Entry { value_len } => entry_fits(page, key, *value_len),
-            Need::Separator(separator) => fits_separator(page, separator),
+            Need::Entry { value_len } => entry_fits(page.bytes(), key, *value_len),
+            Need::Separator(separator) => fits_separator(page.bytes(), separator),
+            Need::Relief { where_contended } => {
+                (*where_contended && !page.is_contended()) || View(page.bytes()).count() < 2
+            }
         }
     }
 }
@@ -129,6 +138,33 @@ impl Tree {
         }
     }
 
+    /// Divides the leaf of `key` if many have to wait for it, so that they meet at two pages: for a small table of which many rows are
+    /// changed all the time. (Alhomssi and Leis, "Contention and space management in B-trees", CIDR 2021.) Does nothing if somebody
+    /// is about to, or if it has too few entries to be divided. Not for those who insert: what they fill would be divided
+    /// without end.
+    ///
+    /// # Errors
+    /// If a page cannot be read or allocated.
+    pub fn relieve(&self, lane: usize, key: &[u8]) -> Result<(), TreeError> {
+        self.divide(lane, key, true)
+    }
+
+    /// As [`Tree::relieve`]; if `where_contended` is false, whether anybody waits or not.
+    ///
+    /// # Errors
+    /// As `relieve`.
+    pub fn divide(&self, lane: usize, key: &[u8], where_contended: bool) -> Result<(), TreeError> {
+        let need = Need::Relief { where_contended };
+        let leaf = self.latch_leaf(key)?;
+        let page_no = leaf.page_no();
+        let is_met = need.is_met(&leaf, key);
+        drop(leaf);
+        if !is_met && let Some(_gate) = Gate::enter_or_wait(page_no) {
+            self.split(lane, key, 0, &need)?;
+        }
+        Ok(())
+    }
+
     /// Drops the entries of a leaf for which `prune` says true. Returns their number.
     pub(crate) fn prune_leaf(
         &self,
@@ -169,11 +205,14 @@ impl Tree {
         let parent_view = View(parent.bytes());
         let slot = parent_view.child_index(key);
         let page = self.pool.exclusive(parent_view.child(slot))?;
-        if need.is_met(page.bytes(), key) {
+        if need.is_met(&page, key) {
             new.free();
             return Ok(());
         }
-        let plan = self.plan_split(&page, key, level)?;
+        let Some(plan) = self.plan_split(&page, key, level, need)? else {
+            new.free();
+            return Ok(());
+        };
         if !fits_separator(parent.bytes(), &plan.separator) {
             drop((page, parent));
             new.free();
@@ -206,11 +245,14 @@ impl Tree {
             return Ok(Attempt::Again(new));
         }
         let page = page?;
-        if need.is_met(page.bytes(), key) {
+        if need.is_met(&page, key) {
             new.free();
             return Ok(Attempt::Done);
         }
-        let plan = self.plan_split(&page, key, level)?;
+        let Some(plan) = self.plan_split(&page, key, level, need)? else {
+            new.free();
+            return Ok(Attempt::Done);
+        };
         let halves = plan.halves(&page, new.page_no());
         let Some(parent) = latch_parent(&parent, key, child) else { return Ok(Attempt::Again(new)) };
         if !fits_separator(parent.bytes(), &plan.separator) {
@@ -248,14 +290,24 @@ impl Tree {
         Ok(())
     }
 
-    fn plan_split(&self, page: &Exclusive<'_>, key: &[u8], level: u8) -> Result<SplitPlan, TreeError> {
+    /// Where to divide the page; `None`: nowhere, and it need not be.
+    fn plan_split(
+        &self,
+        page: &Exclusive<'_>,
+        key: &[u8],
+        level: u8,
+        need: &Need<'_>,
+    ) -> Result<Option<SplitPlan>, TreeError> {
         let contents = Contents::of(page.bytes());
+        if let Need::Relief { .. } = need {
+            return Ok(plan_halves(page.bytes(), &contents));
+        }
         let plan = if level == 0 {
             plan_leaf_split(page.bytes(), &contents, key)
         } else {
             plan_inner_split(page.bytes(), &contents, key)
         };
-        plan.ok_or_else(|| self.corrupt(page.page_no(), "full, but with too few entries to be split"))
+        plan.map(Some).ok_or_else(|| self.corrupt(page.page_no(), "full, but with too few entries to be split"))
     }
 
     /// Logs and does a split whose two halves are worked out. The parent is changed and let go first.
@@ -282,6 +334,7 @@ impl Tree {
         apply_logged(&mut parent, link, end)?;
         drop(parent);
         apply_logged(&mut right, move_right, end)?;
+        left.forget_waits();
         apply_logged(&mut left, keep_left, end)
     }
 
@@ -372,6 +425,11 @@ fn plan_leaf_split(page: &[u8], contents: &Contents<'_>, key: &[u8]) -> Option<S
             return Some(plan);
         }
     }
+    plan_halves(page, contents)
+}
+
+/// A division of a leaf near its middle.
+fn plan_halves(page: &[u8], contents: &Contents<'_>) -> Option<SplitPlan> {
     let separator = |keep: usize| shortest_between(&contents.entries[keep - 1].key(), &contents.entries[keep].key());
     plan_middle(page, contents, 1, separator)
 }

@@ -28,6 +28,7 @@ enum Step {
     Update(usize, usize),
     Miss(Vec<u8>),
     Shrink(usize),
+    Divide(usize),
     Range(Vec<u8>, bool),
 }
 
@@ -52,6 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (any::<usize>(), value_len()).prop_map(|(i, n)| Step::Update(i, n)),
         1 => key().prop_map(Step::Miss),
         1 => any::<usize>().prop_map(Step::Shrink),
+        1 => any::<usize>().prop_map(Step::Divide),
         1 => (key(), any::<bool>()).prop_map(|(k, b)| Step::Range(k, b)),
     ]
 }
@@ -142,6 +144,11 @@ fn run(steps: Vec<Step>) {
                     model.retain(|_, (writer, _)| !dead.contains(writer));
                 }
             }
+            Step::Divide(at) => {
+                if let Some(key) = nth(&model, at) {
+                    fixture.tree.divide(0, &key, false).unwrap();
+                }
+            }
             Step::Range(key, forward) => check_range(&fixture, &model, &key, forward),
         }
     }
@@ -155,6 +162,21 @@ proptest! {
     fn a_tree_is_a_sorted_map(steps in proptest::collection::vec(step(), 1..600)) {
         run(steps);
     }
+}
+
+#[test]
+fn a_leaf_is_divided_where_many_wait_or_when_asked_until_one_entry_is_left() {
+    let fixture = Fixture::new(16 << 20, true);
+    for i in 0..64 {
+        fixture.put(0, &int_key(i), 1, &[5; 40]);
+    }
+    let leaves = || fixture.tree.verify().unwrap().leaf_pages;
+    fixture.tree.relieve(0, &int_key(7)).unwrap();
+    assert_eq!(leaves(), 1, "nobody waits");
+    // The first time the root only gets a level below it.
+    (0..20).for_each(|_| fixture.tree.divide(0, &int_key(7), false).unwrap());
+    assert!((6..=8).contains(&leaves()), "64 entries are halved until one is left, {} leaves", leaves());
+    fixture.check_redo();
 }
 
 #[test]

@@ -105,6 +105,9 @@ fn write(tree: &Tree, log: &dyn Journal, writer: usize, model: &mut Model) {
             model.insert(key, (stamp, bytes));
         }
         let key = key_of(lab::choose(KEYS));
+        if lab::choose(16) == 0 {
+            tree.divide(writer, &key, false).expect("the pool is large enough");
+        }
         if let Some(header) = tree.lookup(&key, &mut value).expect("no fault is asked for") {
             assert_whole(header, &value);
         }
