@@ -31,6 +31,10 @@ pub(crate) struct Options {
 pub(crate) struct Shown {
     title: String,
     rows: f64,
+    /// Until the first row and until the last one, in PostgreSQL's unit.
+    cost: (f64, f64),
+    /// Bytes of a row, roughly.
+    width: usize,
     details: Vec<(&'static str, String)>,
     pub(crate) children: Vec<Shown>,
     /// Of a scan: how it is found in a [`Trace`].
@@ -132,12 +136,22 @@ impl crate::connection::Output for Discarding<'_> {
 }
 
 fn leaf(title: impl Into<String>, rows: f64) -> Shown {
-    Shown { title: title.into(), rows, details: Vec::new(), children: Vec::new(), scan: None, pages: None }
+    Shown {
+        title: title.into(),
+        rows,
+        cost: (0.0, 0.01 * rows),
+        width: 0,
+        details: Vec::new(),
+        children: Vec::new(),
+        scan: None,
+        pages: None,
+    }
 }
 
 fn written(verb: &str, table: &Table, input: &Plan, returning: Option<&ReturningPlan>) -> Shown {
     let rows = if returning.is_some() { input.rows() } else { 0.0 };
-    Shown { children: vec![show(input)], ..leaf(format!("{verb} on {}", table.name), rows) }
+    let input = show(input);
+    Shown { cost: input.cost, children: vec![input], ..leaf(format!("{verb} on {}", table.name), rows) }
 }
 
 fn named(table: &str, alias: &str) -> String {
@@ -221,7 +235,18 @@ fn show_scan(scan: &ScanPlan) -> Shown {
     Shown { details, scan: Some(Trace::key(scan)), ..leaf(title, scan.rows) }
 }
 
+/// A plan's node with its estimates.
 fn show(plan: &Plan) -> Shown {
+    let mut shown = node_of(plan);
+    // Nodes that are not shown by themselves are their input's.
+    if !matches!(plan, Plan::Filter(_) | Plan::Project(_)) {
+        shown.cost = (0.01 * plan.startup_cost(), 0.01 * plan.cost());
+        shown.width = plan.row_bytes();
+    }
+    shown
+}
+
+fn node_of(plan: &Plan) -> Shown {
     let rows = plan.rows();
     let node = |title: &str, details: Vec<(&'static str, String)>, children: Vec<Shown>| Shown {
         details,
@@ -243,7 +268,12 @@ fn show(plan: &Plan) -> Shown {
             node(&format!("{title} {}", derived.alias), filter(&derived.filter), vec![show(&derived.query.input)])
         }
         Plan::NestedLoop(join) => {
-            let title = if join.kind == JoinKind::Left { "Nested Loop Left Join" } else { "Nested Loop" };
+            let title = match join.kind {
+                JoinKind::Left => "Nested Loop Left Join",
+                JoinKind::Semi => "Nested Loop Semi Join",
+                JoinKind::Anti => "Nested Loop Anti Join",
+                JoinKind::Inner | JoinKind::Full => "Nested Loop",
+            };
             let details = if join.conditions.is_empty() {
                 Vec::new()
             } else {
@@ -256,6 +286,8 @@ fn show(plan: &Plan) -> Shown {
                 JoinKind::Inner => "Hash Join",
                 JoinKind::Left => "Hash Left Join",
                 JoinKind::Full => "Hash Full Join",
+                JoinKind::Semi => "Hash Semi Join",
+                JoinKind::Anti => "Hash Anti Join",
             };
             let names = |register: usize| format!("#{register}");
             let keys: Vec<String> = join
@@ -267,7 +299,9 @@ fn show(plan: &Plan) -> Shown {
             if !join.conditions.is_empty() {
                 details.push(("Join Filter", conditions(&join.conditions)));
             }
-            let hash = Shown { children: vec![show(&join.right)], ..leaf("Hash", join.right.rows()) };
+            let right = show(&join.right);
+            let (cost, width) = ((right.cost.1, right.cost.1), right.width);
+            let hash = Shown { children: vec![right], cost, width, ..leaf("Hash", join.right.rows()) };
             node(title, details, vec![show(&join.left), hash])
         }
         Plan::Materialize(kept) => node("Materialize", Vec::new(), vec![show(&kept.input)]),
@@ -321,7 +355,11 @@ fn show(plan: &Plan) -> Shown {
 
 fn text(shown: &Shown, options: Options, depth: usize, first: bool, lines: &mut Vec<String>) {
     let indent = if first { String::new() } else { format!("{}->  ", " ".repeat(depth * 6 - 4)) };
-    let estimate = if options.costs { format!("  (rows={:.0})", shown.rows) } else { String::new() };
+    let (start, total) = shown.cost;
+    let estimate = match options.costs {
+        true => format!("  (cost={start:.2}..{total:.2} rows={:.0} width={})", shown.rows, shown.width),
+        false => String::new(),
+    };
     lines.push(format!("{indent}{}{estimate}", shown.title));
     for (name, value) in &shown.details {
         lines.push(format!("{}{name}: {value}", " ".repeat(depth * 6 + 2)));
@@ -339,7 +377,9 @@ fn json(shown: &Shown, options: Options, indent: usize, out: &mut String) {
     let quote = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
     out.push_str(&format!("{{\n{pad}\"Node Type\": {}", quote(&shown.title)));
     if options.costs {
-        out.push_str(&format!(",\n{pad}\"Plan Rows\": {:.0}", shown.rows));
+        let (start, total) = shown.cost;
+        out.push_str(&format!(",\n{pad}\"Startup Cost\": {start:.2},\n{pad}\"Total Cost\": {total:.2}"));
+        out.push_str(&format!(",\n{pad}\"Plan Rows\": {:.0},\n{pad}\"Plan Width\": {}", shown.rows, shown.width));
     }
     for (name, value) in &shown.details {
         out.push_str(&format!(",\n{pad}{}: {}", quote(name), quote(value)));

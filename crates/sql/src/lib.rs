@@ -7,7 +7,8 @@
 //! | `lexer`, `lift`, `parse`, `utility` | What does the text say? |
 //! | `bind`, `expr` | What do the names and operators mean? |
 //! | `planner`, `plan` | In which order, by which paths? |
-//! | `exec`, `point`, `range_query`, `parallel`, `write` | How do rows flow? |
+//! | `analyze`, `upkeep` | What is in the columns? |
+//! | `exec`, `point`, `range_query`, `parallel`, `pipeline`, `write` | How do rows flow? |
 //! | `connection`, `run`, `transaction`, `copy`, `ddl` | What does a client's message do? |
 //! | `catalog` | What do the system tables say? |
 #![warn(missing_docs)]
@@ -33,6 +34,7 @@ mod lift;
 mod output;
 mod parallel;
 mod parse;
+mod pipeline;
 mod plan;
 mod planner;
 mod point;
@@ -48,6 +50,7 @@ mod settings;
 mod sort_keys;
 mod tally;
 mod transaction;
+mod upkeep;
 mod utility;
 mod virtual_table;
 pub mod wire;
@@ -55,3 +58,4 @@ mod write;
 
 pub use client::{Client, Rows};
 pub use connection::{Connection, Outcome, Output, severity};
+pub use upkeep::analyze_due;

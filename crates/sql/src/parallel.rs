@@ -4,8 +4,9 @@
 //! goes through the same accumulators as a serial scan.
 
 use crate::context::FrozenHost;
-use crate::exec::{Group, HashTable, RawRow, all_hold, context};
-use crate::expr::Env;
+use crate::exec::{Group, HashTable, RawRow, Registers, all_hold, context};
+use crate::expr::{Env, RowSource};
+use crate::pipeline::{self, Gather, Pipeline};
 use crate::plan::{AggregatePlan, Plan, ScanPlan};
 use crate::tally::Tally;
 use homenode_engine::{Charge, EachRow, MemoryContext, Piece, Reader};
@@ -25,11 +26,11 @@ pub(crate) fn aggregate(
     env: &mut Env<'_>,
     params: &[Value],
 ) -> Result<Option<Vec<Vec<Value>>>> {
-    let Plan::Scan(scan) = &plan.input else { return Ok(None) };
-    let context = context(env);
-    if !context.settings.is_on("enable_parallel") || context.settings.get("max_parallel_workers_per_gather")? == "0" {
+    if !pipeline::is_on(env)? {
         return Ok(None);
     }
+    let Plan::Scan(scan) = &plan.input else { return of_pipeline(plan, env, params) };
+    let context = context(env);
     let host = (context.transaction_us, context.statement_us);
     let parallel = context.session.parallel(&scan.table)?;
     let tallies = Tally::of_calls(plan, scan);
@@ -77,6 +78,39 @@ pub(crate) fn aggregate(
     merge(plan, parts.into_iter().map(|((part, _), _)| part)).map(Some)
 }
 
+/// The groups of a thread whose rows come through a pipeline.
+struct Gathered {
+    plan: Arc<AggregatePlan>,
+    groups: HashTable<Group>,
+    arguments: Vec<Value>,
+    charge: Charge,
+    rows: u64,
+}
+
+impl Gather for Gathered {
+    fn row(&mut self, row: &[Value], params: &[Value], env: &mut Env<'_>) -> Result<()> {
+        self.rows += 1;
+        if self.rows.is_multiple_of(1024) {
+            self.groups.charge(&mut self.charge);
+        }
+        add_to_group(&self.plan, &Registers(row), params, env, &mut self.groups, &mut self.arguments)
+    }
+}
+
+/// As [`aggregate`], of joins.
+fn of_pipeline(plan: &Arc<AggregatePlan>, env: &mut Env<'_>, params: &[Value]) -> Result<Option<Vec<Vec<Value>>>> {
+    let Some(pipeline) = Pipeline::new(&plan.input, plan.width, env, params)? else { return Ok(None) };
+    let of_thread = plan.clone();
+    let parts = pipeline.run(env, params, move |reader| Gathered {
+        plan: of_thread.clone(),
+        groups: HashTable::default(),
+        arguments: Vec::new(),
+        charge: reader.charge(MemoryContext::Hash),
+        rows: 0,
+    })?;
+    merge(plan, parts.into_iter().map(|part| Part::Groups(part.groups, part.charge))).map(Some)
+}
+
 /// Adds up rows.
 struct Adding<'a, 'e> {
     tallies: Vec<Tally>,
@@ -116,15 +150,26 @@ fn add_row(
     if !all_hold(&scan.filter, &raw, params, env)? {
         return Ok(());
     }
+    add_to_group(plan, &raw, params, env, groups, arguments)
+}
+
+fn add_to_group(
+    plan: &AggregatePlan,
+    row: &dyn RowSource,
+    params: &[Value],
+    env: &mut Env<'_>,
+    groups: &mut HashTable<Group>,
+    arguments: &mut Vec<Value>,
+) -> Result<()> {
     let mut key = Vec::with_capacity(plan.groups.len());
     for group in &plan.groups {
-        key.push(group.eval(&raw, params, env)?);
+        key.push(group.eval(row, params, env)?);
     }
     let at = match groups.find(&key) {
         Some(at) => at,
         None => groups.push(key, Group::new(&plan.calls)),
     };
-    let grown = groups.value_mut(at).add(&plan.calls, &raw, params, env, arguments)?;
+    let grown = groups.value_mut(at).add(&plan.calls, row, params, env, arguments)?;
     groups.add_bytes(grown);
     Ok(())
 }

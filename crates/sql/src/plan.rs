@@ -130,6 +130,8 @@ pub struct ScanPlan {
     pub key_register: Option<usize>,
     /// Estimate.
     pub rows: f64,
+    /// Estimated cost of one opening, in full-scan rows.
+    pub cost: f64,
 }
 
 /// A scan of a system table.
@@ -263,6 +265,10 @@ pub enum JoinKind {
     Left,
     /// And right rows without a match.
     Full,
+    /// Left rows that have a match, once each.
+    Semi,
+    /// Left rows without a match.
+    Anti,
 }
 
 /// A nested loop.
@@ -277,6 +283,8 @@ pub struct LoopPlan {
     pub conditions: Vec<Expr>,
     /// Registers of the right side, set to NULL where there is no match.
     pub right_registers: Vec<std::ops::Range<usize>>,
+    /// Estimate.
+    pub rows: f64,
 }
 
 /// A hash join.
@@ -295,6 +303,8 @@ pub struct HashJoinPlan {
     pub left_registers: Vec<std::ops::Range<usize>>,
     /// Registers of the right side.
     pub right_registers: Vec<std::ops::Range<usize>>,
+    /// Estimate.
+    pub rows: f64,
 }
 
 /// Rows kept in memory over repeated opens.
@@ -337,6 +347,8 @@ pub struct AggregatePlan {
     pub calls: Vec<AggregateCall>,
     /// Run by the scan pool over parts of the table: the scan that is split.
     pub parallel: bool,
+    /// Estimate.
+    pub rows: f64,
 }
 
 /// A grouping set.
@@ -531,6 +543,23 @@ pub struct QueryPlan {
     pub fields: Vec<Field>,
 }
 
+impl QueryPlan {
+    /// The output column that is the only thing its rows are grouped by, so that it is different in each.
+    pub fn groups_by(&self) -> Option<usize> {
+        fn grouped(plan: &Plan) -> Option<usize> {
+            match plan {
+                Plan::Aggregate(plan) if plan.groups.len() == 1 && plan.sets.is_empty() => Some(0),
+                Plan::Filter(plan) => grouped(&plan.input),
+                Plan::Sort(plan) => grouped(&plan.input),
+                Plan::Limit(plan) => grouped(&plan.input),
+                _ => None,
+            }
+        }
+        let register = grouped(&self.input)?;
+        self.output.iter().position(|column| matches!(column, Expr::Column(found) if *found == register))
+    }
+}
+
 impl Plan {
     /// Estimated number of rows.
     pub fn rows(&self) -> f64 {
@@ -549,15 +578,12 @@ impl Plan {
             // As PostgreSQL assumes of a function that says nothing else.
             Plan::ProjectSet(plan) => 1000.0 * plan.input.rows(),
             Plan::Derived(plan) => plan.query.input.rows() * selectivity(&plan.filter),
-            Plan::NestedLoop(plan) => {
-                (plan.left.rows() * plan.right.rows().max(1.0) * selectivity(&plan.conditions)).max(1.0)
-            }
-            Plan::HashJoin(plan) => plan.left.rows().max(plan.right.rows()) * selectivity(&plan.conditions),
+            Plan::NestedLoop(plan) => plan.rows,
+            Plan::HashJoin(plan) => plan.rows,
             Plan::Materialize(plan) => plan.input.rows(),
             Plan::Filter(plan) => plan.input.rows() * selectivity(&plan.conditions),
             Plan::Project(plan) => plan.input.rows(),
-            Plan::Aggregate(plan) if plan.groups.is_empty() => 1.0,
-            Plan::Aggregate(plan) => (plan.input.rows() / 10.0).max(1.0),
+            Plan::Aggregate(plan) => plan.rows,
             Plan::Window(plan) => plan.input.rows(),
             Plan::Sort(plan) => plan.input.rows(),
             Plan::Limit(plan) => plan.input.rows(),
@@ -568,6 +594,110 @@ impl Plan {
             Plan::LockRows(plan) => plan.input.rows(),
         }
     }
+}
+
+impl Plan {
+    /// Estimated cost of all its rows, in rows of a full scan.
+    pub fn cost(&self) -> f64 {
+        use crate::planner::cost;
+        let tested = |rows: f64, conditions: &[Expr]| rows * conditions.len() as f64 * cost::CONDITION;
+        match self {
+            Plan::Once => 0.0,
+            Plan::Values(plan) => plan.rows.len() as f64 * cost::ROW,
+            Plan::Scan(plan) => plan.cost,
+            Plan::Virtual(_) => 100.0,
+            Plan::Series(_) => self.rows() * cost::ROW,
+            Plan::ProjectSet(plan) => plan.input.cost() + self.rows() * cost::ROW,
+            Plan::Derived(plan) => {
+                let rows = plan.query.input.rows();
+                plan.query.input.cost() + rows * cost::KEPT_ROW + tested(rows, &plan.filter)
+            }
+            Plan::NestedLoop(plan) => {
+                let inner = match &plan.right {
+                    Plan::Materialize(kept) => kept.input.rows() * (cost::KEPT_ROW + cost::CONDITION),
+                    other => other.cost(),
+                };
+                let once = if matches!(plan.right, Plan::Materialize(_)) { plan.right.cost() } else { 0.0 };
+                plan.left.cost() + once + plan.left.rows() * inner + plan.rows * cost::PAIR
+            }
+            Plan::HashJoin(plan) => {
+                let work = plan.right.rows() * cost::HASH_BUILD + plan.left.rows() * cost::HASH_PROBE;
+                plan.left.cost() + plan.right.cost() + work + plan.rows * cost::PAIR
+            }
+            Plan::Materialize(plan) => plan.input.cost() + plan.input.rows() * cost::KEPT_ROW,
+            Plan::Filter(plan) => plan.input.cost() + tested(plan.input.rows(), &plan.conditions),
+            Plan::Project(plan) => plan.input.cost() + plan.input.rows() * cost::KEPT_ROW,
+            Plan::Aggregate(plan) => plan.input.cost() + plan.input.rows() * cost::GROUP_ROW,
+            Plan::Window(plan) => plan.input.cost() + sorting(plan.input.rows()),
+            Plan::Sort(plan) => plan.input.cost() + sorting(plan.input.rows()),
+            Plan::Limit(plan) => plan.input.cost(),
+            Plan::Distinct(plan) => plan.input.cost() + plan.input.rows() * cost::GROUP_ROW,
+            Plan::SetOperation(plan) => {
+                let rows = plan.left.input.rows() + plan.right.input.rows();
+                plan.left.input.cost() + plan.right.input.cost() + rows * cost::GROUP_ROW
+            }
+            Plan::Recursive(plan) => plan.left.input.cost() + 10.0 * plan.right.input.cost(),
+            Plan::LockRows(plan) => plan.input.cost() + plan.input.rows() * cost::LOOKUP,
+        }
+    }
+}
+
+impl Plan {
+    /// Estimated cost until the first row.
+    pub fn startup_cost(&self) -> f64 {
+        match self {
+            Plan::Sort(_) | Plan::Aggregate(_) | Plan::Window(_) => self.cost(),
+            Plan::HashJoin(plan) => {
+                let table = plan.right.rows() * crate::planner::cost::HASH_BUILD;
+                plan.right.cost() + table + plan.left.startup_cost()
+            }
+            Plan::NestedLoop(plan) => plan.left.startup_cost(),
+            Plan::Filter(plan) => plan.input.startup_cost(),
+            Plan::Project(plan) => plan.input.startup_cost(),
+            Plan::Limit(plan) => plan.input.startup_cost(),
+            Plan::Distinct(plan) => plan.input.startup_cost(),
+            Plan::LockRows(plan) => plan.input.startup_cost(),
+            Plan::Derived(plan) => plan.query.input.startup_cost(),
+            _ => 0.0,
+        }
+    }
+
+    /// Bytes of a row, roughly: fixed types as they are, 32 for others.
+    pub fn row_bytes(&self) -> usize {
+        let of_type = |ty: Type| usize::try_from(ty.len()).unwrap_or(32);
+        let of_query = |query: &QueryPlan| query.fields.iter().map(|field| of_type(field.ty.ty)).sum();
+        match self {
+            Plan::Once => 0,
+            Plan::Values(plan) => plan.rows.first().map_or(0, |row| 8 * row.len()),
+            Plan::Scan(plan) => plan.needed.iter().map(|column| of_type(plan.table.columns[*column].ty.ty)).sum(),
+            Plan::Virtual(plan) => plan.table.columns.iter().map(|(_, ty)| of_type(*ty)).sum(),
+            Plan::Series(_) => 8,
+            Plan::ProjectSet(plan) => plan.input.row_bytes() + 8 * plan.calls.len(),
+            Plan::Derived(plan) => of_query(&plan.query),
+            Plan::NestedLoop(plan) => join_bytes(plan.kind, &plan.left, &plan.right),
+            Plan::HashJoin(plan) => join_bytes(plan.kind, &plan.left, &plan.right),
+            Plan::Aggregate(plan) => 8 * (plan.groups.len() + plan.calls.len()),
+            Plan::SetOperation(plan) => of_query(&plan.left),
+            Plan::Recursive(plan) => of_query(&plan.left),
+            Plan::Materialize(plan) => plan.input.row_bytes(),
+            Plan::Filter(plan) => plan.input.row_bytes(),
+            Plan::Project(plan) => plan.input.row_bytes(),
+            Plan::Window(plan) => plan.input.row_bytes() + 8 * plan.calls.len(),
+            Plan::Sort(plan) => plan.input.row_bytes(),
+            Plan::Limit(plan) => plan.input.row_bytes(),
+            Plan::Distinct(plan) => plan.input.row_bytes(),
+            Plan::LockRows(plan) => plan.input.row_bytes(),
+        }
+    }
+}
+
+fn join_bytes(kind: JoinKind, left: &Plan, right: &Plan) -> usize {
+    let right = if matches!(kind, JoinKind::Semi | JoinKind::Anti) { 0 } else { right.row_bytes() };
+    left.row_bytes() + right
+}
+
+fn sorting(rows: f64) -> f64 {
+    rows * rows.max(2.0).log2() * crate::planner::cost::COMPARE
 }
 
 /// What share of rows conditions let through; PostgreSQL's default for an inequality is a third.

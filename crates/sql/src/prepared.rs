@@ -124,6 +124,7 @@ impl Prepared {
         let before = taken_bytes();
         let mut params = Params::new(declared.to_vec());
         let binder = Binder::new(&definitions, context.search_path());
+        binder.methods.set(context.settings.methods());
         let (compiled, fields) = match &*tree.statement {
             Statement::Query(query) => {
                 let (plan, _) = binder.query(query, None, &mut params, false)?;

@@ -259,6 +259,10 @@ impl Connection {
         if name.eq_ignore_ascii_case("transaction_isolation") || name.eq_ignore_ascii_case("transaction_read_only") {
             return Err(Error::unsupported(format!("SET {name} (use SET TRANSACTION)")));
         }
+        if name.to_ascii_lowercase().starts_with("enable_") {
+            // It decides how statements are planned.
+            self.forget_plans();
+        }
         let reported = self.context.settings.set(name, value, local)?;
         self.context.settle_names();
         if reported {

@@ -136,8 +136,8 @@ pub static SETTINGS: &[Definition] = &[
     define("transaction_isolation", "read committed", Check::Word(&LEVELS), "Isolation level of this transaction."),
     define("transaction_read_only", "off", Check::Bool, "Whether this transaction is read-only."),
     define("wal_sync_method", "fdatasync", Check::ReadOnly, "How the log gets to stable storage."),
-    define("xmloption", "content", Check::Word(&["content", "document"]), "Accepted and without effect."),
     define("work_mem", "4096", Check::Text, "Accepted and without effect."),
+    define("xmloption", "content", Check::Word(&["content", "document"]), "Accepted and without effect."),
 ];
 
 /// One change that may have to be undone.
@@ -238,6 +238,15 @@ impl Settings {
                 let before = std::mem::replace(&mut self.values[index], value);
                 self.changes.push(Change { index, before, local: false });
             }
+        }
+    }
+
+    /// Which kinds of steps plans may have.
+    pub(crate) fn methods(&self) -> crate::planner::Methods {
+        crate::planner::Methods {
+            hash_join: self.is_on("enable_hashjoin"),
+            nested_loop: self.is_on("enable_nestloop"),
+            index_scan: self.is_on("enable_indexscan"),
         }
     }
 

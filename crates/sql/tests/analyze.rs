@@ -99,3 +99,30 @@ fn a_sample_of_a_big_table_tells_its_size_and_its_values() {
     db.close().unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn tables_that_grew_are_analyzed_in_the_background_and_plans_follow() {
+    let folder = folder("due");
+    let db = open(&folder);
+    let mut connection = connect(&db);
+    let due = || homenode_sql::analyze_due(&db, &|| false).unwrap();
+    ask(&mut connection, "CREATE TABLE small (a integer); CREATE TABLE t (a integer PRIMARY KEY, b integer, c text)");
+    ask(&mut connection, "CREATE INDEX t_b ON t (b)");
+    assert_eq!(due(), 0, "small tables are left");
+    ask(&mut connection, "INSERT INTO t SELECT i, i % 2, repeat('x', 50) FROM generate_series(1, 5000) AS i");
+    let query = "EXPLAIN (COSTS OFF) SELECT c FROM t WHERE b = 1";
+    assert!(ask(&mut connection, query)[0].starts_with("Index Scan"), "nothing is known yet");
+    assert_eq!((due(), due()), (1, 0));
+    assert!(ask(&mut connection, query)[0].starts_with("Seq Scan"), "half of the rows");
+    ask(&mut connection, "INSERT INTO t SELECT i, i, repeat('x', 50) FROM generate_series(5001, 60000) AS i");
+    assert_eq!((due(), due()), (1, 0));
+    assert!(ask(&mut connection, query)[0].starts_with("Index Scan"), "a twentieth of the rows");
+    // A table that is being changed is left for another time.
+    ask(&mut connection, "INSERT INTO t SELECT i, i, repeat('x', 50) FROM generate_series(60001, 120000) AS i");
+    ask(&mut connection, "BEGIN; ALTER TABLE t ADD COLUMN d integer");
+    assert_eq!(due(), 0);
+    ask(&mut connection, "ROLLBACK");
+    drop(connection);
+    db.close().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -2,6 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use clap::ArgAction;
 use homenode_engine::{Database, SavedSettings, size};
@@ -14,6 +17,9 @@ use super::{limits, logging, process};
 /// The pool takes this part of the memory when nothing else is said.
 const POOL_SHARE: u64 = 4;
 const POOL_BYTES_LEAST: usize = 64 << 20;
+
+/// Between two looks for tables that have changed much since they were analyzed.
+const ANALYZE_PAUSE: Duration = Duration::from_secs(10);
 
 /// Serve a data folder to PostgreSQL clients
 ///
@@ -230,5 +236,41 @@ fn serve(options: &Options, mut config: Config, database: &Database) -> Result<(
     } else if !options.listen.ip().is_loopback() && !encrypted {
         tracing::warn!("there is no certificate: what is sent over the network can be read there (--tls-cert)");
     }
-    server.run()
+    let upkeep = Upkeep::start(database);
+    let ended = server.run();
+    upkeep.stop();
+    ended
+}
+
+/// The thread that analyzes tables that have changed.
+struct Upkeep {
+    stop: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Upkeep {
+    fn start(database: &Database) -> Upkeep {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, database) = (stop.clone(), database.clone());
+        let thread = std::thread::spawn(move || {
+            let is_stopped = || stopped.load(Ordering::SeqCst) || database.is_stopping();
+            while !is_stopped() {
+                std::thread::park_timeout(ANALYZE_PAUSE);
+                match homenode_sql::analyze_due(&database, &is_stopped) {
+                    Ok(0) => {}
+                    Ok(tables) => tracing::debug!(tables, "analyzed"),
+                    Err(error) => tracing::warn!(error = %error.message, "tables could not be analyzed"),
+                }
+            }
+        });
+        Upkeep { stop, thread }
+    }
+
+    fn stop(self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.thread.thread().unpark();
+        if self.thread.join().is_err() {
+            tracing::error!("the thread that analyzes tables has panicked");
+        }
+    }
 }

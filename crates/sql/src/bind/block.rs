@@ -134,6 +134,7 @@ pub(super) fn plan_block(
     mut windows: Windows,
     tail: Tail<'_>,
     distinct: bool,
+    methods: planner::Methods,
 ) -> Result<QueryPlan> {
     let locked = locked_relations(tail.locks, &from)?;
     let windowed = !windows.calls.is_empty();
@@ -179,7 +180,11 @@ pub(super) fn plan_block(
         _ => Vec::new(),
     };
     let lock_conditions = conditions.clone();
-    let planned = planner::plan_from(from, conditions, &needed, &lock_registers, &wanted_order)?;
+    let group_exprs: Vec<Expr> = match &groups {
+        Some((groups, _)) => groups.iter().map(|group| group.expr.clone()).collect(),
+        None => Vec::new(),
+    };
+    let planned = planner::plan_from(from, conditions, &needed, &lock_registers, &wanted_order, &group_exprs, methods)?;
     let mut input = planned.plan;
     if let Some((_, wait)) = locked {
         let scans = planned.locked;
@@ -189,8 +194,9 @@ pub(super) fn plan_block(
     if let Some((groups, calls)) = groups {
         let parallel = sets.is_empty() && planner::parallel_aggregate(&input, &groups, &calls);
         let new_width = groups.len() + calls.len();
+        let rows = planned.group_rows;
         let groups = groups.into_iter().map(|group| group.expr).collect();
-        input = Plan::Aggregate(Arc::new(AggregatePlan { input, width, groups, sets, calls, parallel }));
+        input = Plan::Aggregate(Arc::new(AggregatePlan { input, width, groups, sets, calls, parallel, rows }));
         width = new_width;
         if !lists.having.is_empty() {
             input = Plan::Filter(Arc::new(FilterPlan { input, conditions: lists.having }));

@@ -597,7 +597,15 @@ impl Binder<'_> {
         write.from.width += 1;
         let width = write.from.width;
         let conditions = write.conditions.clone();
-        let planned = planner::plan_from(write.from, write.conditions, &needed, &[(0, key_register)], &[])?;
+        let planned = planner::plan_from(
+            write.from,
+            write.conditions,
+            &needed,
+            &[(0, key_register)],
+            &[],
+            &[],
+            self.methods.get(),
+        )?;
         let Some(scan) = planned.locked.into_iter().next() else {
             return Err(Error::internal("the target of a write is not scanned"));
         };

@@ -7,7 +7,7 @@ use super::{Binder, Named, at, folded, no_column, split_name};
 use crate::expr::{self, Bound, Expr, Params, Scope};
 use crate::plan::{QueryPlan, SeriesKind};
 use crate::virtual_table::VirtualTable;
-use homenode_engine::{Privileges, Table};
+use homenode_engine::{Privileges, Table, TableStatistics};
 use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use sqlparser::ast;
 use std::cell::Cell;
@@ -30,6 +30,8 @@ pub(crate) struct Relation {
     pub width: usize,
     pub source: Source,
     pub columns: Vec<Offered>,
+    /// What ANALYZE has found, of a stored table.
+    pub statistics: Option<Arc<TableStatistics>>,
 }
 
 impl Relation {
@@ -40,12 +42,89 @@ impl Relation {
 }
 
 /// How relations are joined.
+#[derive(Clone)]
 pub(crate) enum Tree {
     Leaf(usize),
     Inner(Box<Tree>, Box<Tree>, Vec<Expr>),
     /// Every row of the first side is kept.
     Left(Box<Tree>, Box<Tree>, Vec<Expr>),
     Full(Box<Tree>, Box<Tree>, Vec<Expr>),
+    /// Rows of the tree that satisfy semi-joins and conditions.
+    Semi(Box<Tree>, Vec<SemiJoin>, Vec<Expr>),
+}
+
+impl Tree {
+    /// Calls `each` with all trees below, and this one.
+    fn each_mut(&mut self, each: &mut dyn FnMut(&mut Tree)) {
+        each(self);
+        match self {
+            Tree::Leaf(_) => {}
+            Tree::Inner(left, right, _) | Tree::Left(left, right, _) | Tree::Full(left, right, _) => {
+                left.each_mut(each);
+                right.each_mut(each);
+            }
+            Tree::Semi(tree, semis, _) => {
+                tree.each_mut(each);
+                semis.iter_mut().for_each(|semi| semi.tree.each_mut(each));
+            }
+        }
+    }
+
+    /// Its relations have moved up by so many places.
+    pub fn renumber(&mut self, by: usize) {
+        self.each_mut(&mut |tree| {
+            if let Tree::Leaf(number) = tree {
+                *number += by;
+            }
+        });
+    }
+
+    /// Whether a relation's columns are those of its rows.
+    pub fn has(&self, relation: usize) -> bool {
+        match self {
+            Tree::Leaf(number) => *number == relation,
+            Tree::Inner(left, right, _) | Tree::Left(left, right, _) | Tree::Full(left, right, _) => {
+                left.has(relation) || right.has(relation)
+            }
+            Tree::Semi(tree, ..) => tree.has(relation),
+        }
+    }
+
+    /// Replaces columns of the query around in join conditions.
+    pub fn replace_outer(&mut self, columns: &[Expr]) {
+        self.each_mut(&mut |tree| match tree {
+            Tree::Leaf(_) => {}
+            Tree::Inner(_, _, on) | Tree::Left(_, _, on) | Tree::Full(_, _, on) => {
+                on.iter_mut().for_each(|condition| condition.replace_outer(columns));
+            }
+            Tree::Semi(_, semis, below) => {
+                let on = semis.iter_mut().flat_map(|semi| &mut semi.on);
+                on.chain(below).for_each(|condition| condition.replace_outer(columns));
+            }
+        });
+    }
+}
+
+impl Source {
+    /// Replaces columns of the query around in what rows are made of.
+    pub fn replace_outer(&mut self, columns: &[Expr]) {
+        let replace = |expr: &mut Expr| expr.replace_outer(columns);
+        match self {
+            Source::Table(_) | Source::Virtual(_) => {}
+            Source::Derived { outer, .. } => outer.iter_mut().for_each(replace),
+            Source::Series { kind, .. } => kind.exprs_mut().into_iter().for_each(replace),
+        }
+    }
+}
+
+/// Relations of which a row of the others needs (or must not have) a partner: EXISTS and IN among the conditions.
+#[derive(Clone)]
+pub(crate) struct SemiJoin {
+    pub tree: Tree,
+    /// Over these relations and those of the block.
+    pub on: Vec<Expr>,
+    /// NOT EXISTS.
+    pub anti: bool,
 }
 
 /// A bound FROM clause.
@@ -53,6 +132,7 @@ pub(crate) enum Tree {
 pub(crate) struct From {
     pub relations: Vec<Relation>,
     pub trees: Vec<Tree>,
+    pub semis: Vec<SemiJoin>,
     /// Columns by plain name, in the order of `*`.
     pub offered: Vec<Offered>,
     /// All columns of all relations.
@@ -402,7 +482,11 @@ impl<'a> FromBinder<'a> {
         };
         self.from.width += width;
         self.from.qualified.extend(columns.iter().cloned());
-        self.from.relations.push(Relation { alias, base, width, source, columns: columns.clone() });
+        let statistics = match &source {
+            Source::Table(table) => self.binder.definitions.statistics(table).cloned(),
+            _ => None,
+        };
+        self.from.relations.push(Relation { alias, base, width, source, columns: columns.clone(), statistics });
         Ok(columns)
     }
 }

@@ -10,6 +10,7 @@ mod query;
 mod recursive;
 mod scope;
 mod select;
+mod semijoin;
 mod series;
 mod view;
 mod window;
@@ -18,7 +19,7 @@ pub(crate) use clauses::{require_equality, sort_key};
 pub(crate) use dml::{
     Conflict, DeletePlan, InsertPlan, InsertSource, ReturningPlan, UpdatePlan, copy_column, default_of, visible_columns,
 };
-pub(crate) use from::{From, Relation, Source, Tree, conjuncts};
+pub(crate) use from::{From, Relation, SemiJoin, Source, Tree, conjuncts};
 
 use crate::expr::Params;
 use crate::search_path::{Found, SearchPath};
@@ -78,6 +79,8 @@ pub(crate) struct Binder<'a> {
     pub needs: RefCell<Vec<Need>>,
     /// Inside a view: its owner.
     acting: Cell<Option<u32>>,
+    /// Which kinds of steps plans may have.
+    pub methods: Cell<crate::planner::Methods>,
 }
 
 /// Something that a statement does with a relation.
@@ -143,6 +146,7 @@ impl<'a> Binder<'a> {
             views: Cell::new(0),
             needs: RefCell::new(Vec::new()),
             acting: Cell::new(None),
+            methods: Cell::default(),
         }
     }
 

@@ -169,7 +169,7 @@ impl Binder<'_> {
                 let items = star(&from.offered);
                 let needed = needed_registers(items.iter().map(|item| &item.bound.expr), from.width);
                 let width = from.width;
-                let planned = planner::plan_from(from, Vec::new(), &needed, &[], &[])?;
+                let planned = planner::plan_from(from, Vec::new(), &needed, &[], &[], &[], self.methods.get())?;
                 Ok(output(planned.plan, width, items))
             }
             _ => Err(Error::unsupported("a data-modifying statement as a query")),

@@ -27,7 +27,7 @@ impl Binder<'_> {
         keep_unknown: bool,
     ) -> Result<QueryPlan> {
         refuse_clauses(select)?;
-        let from = FromBinder::new(self, parent, outer).bind(&select.from, params)?;
+        let mut from = FromBinder::new(self, parent, outer).bind(&select.from, params)?;
         if !tail.locks.is_empty() {
             // To lock a row takes the right to change it.
             let tables = from.relations.iter().filter_map(|relation| match &relation.source {
@@ -36,6 +36,16 @@ impl Binder<'_> {
             });
             tables.for_each(|table| self.need(table, Privileges::UPDATE));
         }
+        let mut conditions = match &select.selection {
+            // A row that was locked is looked at again by its conditions: they stay whole.
+            Some(tree) if !tail.locks.is_empty() => self.condition(tree, &from, parent, outer, params)?,
+            Some(tree) => {
+                let conditions = self.conditions(tree, &mut from, parent, outer, params)?;
+                self.in_queries(conditions, &mut from)
+            }
+            None => Vec::new(),
+        };
+        let from = from;
         let scope = |clause| FromScope {
             binder: self,
             parent,
@@ -44,14 +54,6 @@ impl Binder<'_> {
             qualified: &from.qualified,
             clause,
             saw_aggregate: Cell::new(false),
-        };
-        let mut conditions = match &select.selection {
-            Some(tree) => {
-                let bound =
-                    expr::bind_to(tree, ColumnType::new(Type::Bool), false, &scope(Clause::Closed("WHERE")), params)?;
-                conjuncts(bound.expr)
-            }
-            None => Vec::new(),
         };
         if select.projection.iter().any(is_empty_set) {
             conditions.push(Expr::Const(Value::Bool(false)));
@@ -120,7 +122,17 @@ impl Binder<'_> {
             }
         };
         let groups = block.groups.take();
-        plan_block(from, conditions, bound, groups, grouping, windows, tail, select.distinct.is_some())
+        plan_block(
+            from,
+            conditions,
+            bound,
+            groups,
+            grouping,
+            windows,
+            tail,
+            select.distinct.is_some(),
+            self.methods.get(),
+        )
     }
 }
 

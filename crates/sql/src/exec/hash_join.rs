@@ -8,14 +8,27 @@ use homenode_engine::{Charge, MemoryContext};
 use homenode_types::{Result, Value};
 use std::sync::Arc;
 
-struct KeptRow {
-    registers: Vec<Value>,
+/// A row of the right side.
+pub(crate) struct KeptRow {
+    pub registers: Vec<Value>,
     matched: bool,
+}
+
+impl KeptRow {
+    /// A row that nothing has matched yet.
+    pub fn new(registers: Vec<Value>) -> KeptRow {
+        KeptRow { registers, matched: false }
+    }
+
+    /// Bytes that it points to.
+    pub fn bytes(&self) -> usize {
+        bytes_of(&self.registers)
+    }
 }
 
 impl Entered for KeptRow {
     fn heap_bytes(&self) -> usize {
-        bytes_of(&self.registers)
+        self.bytes()
     }
 }
 
@@ -80,7 +93,7 @@ impl HashRows {
 }
 
 /// Evaluates one side of the keys; false when one is NULL, which joins with nothing.
-fn keys<'k>(
+pub(crate) fn join_key<'k>(
     exprs: impl Iterator<Item = &'k Expr>,
     row: &[Value],
     params: &[Value],
@@ -98,28 +111,71 @@ fn keys<'k>(
     Ok(true)
 }
 
+/// Fills the hash table of a join from its right side: by all processors where it is a big scan, else by its operators. Rows whose key
+/// holds a NULL go to `unkeyed`.
+fn fill(
+    plan: &Arc<HashJoinPlan>,
+    right: &mut dyn Operator,
+    env: &mut Env<'_>,
+    params: &[Value],
+    row: &mut [Value],
+    unkeyed: &mut dyn FnMut(Vec<Value>),
+) -> Result<(HashTable<KeptRow>, Charge)> {
+    let mut table = HashTable::default();
+    let mut charge = Charge::new(&context(env).session.shared().memory, MemoryContext::Hash);
+    // Where the key alone decides, one row of each is enough.
+    let once = matches!(plan.kind, JoinKind::Semi | JoinKind::Anti) && plan.conditions.is_empty();
+    if plan.kind != JoinKind::Full
+        && let Some(rows) = crate::pipeline::right_side(plan, row.len(), env, params)?
+    {
+        for (key, kept) in rows {
+            if !once || table.find(&key).is_none() {
+                table.push(key, kept);
+            }
+        }
+        table.charge(&mut charge);
+        return Ok((table, charge));
+    }
+    right.open(env, params, row)?;
+    let mut key = Vec::new();
+    while right.next(env, params, row)? {
+        if table.len().is_multiple_of(1024) {
+            table.charge(&mut charge);
+        }
+        if join_key(plan.keys.iter().map(|(_, right)| right), row, params, env, &mut key)? {
+            if once && table.find(&key).is_some() {
+                continue;
+            }
+            let kept = KeptRow::new(save(row, &plan.right_registers));
+            table.push(std::mem::take(&mut key), kept);
+        } else if plan.kind == JoinKind::Full {
+            unkeyed(save(row, &plan.right_registers));
+        }
+    }
+    table.charge(&mut charge);
+    Ok((table, charge))
+}
+
+/// The hash table of a join that is not FULL; `width` is the number of registers of its block.
+pub(crate) fn join_table(
+    plan: &Arc<HashJoinPlan>,
+    width: usize,
+    env: &mut Env<'_>,
+    params: &[Value],
+) -> Result<(HashTable<KeptRow>, Charge)> {
+    let mut row = vec![Value::Null; width];
+    fill(plan, &mut *build(&plan.right), env, params, &mut row, &mut |_| {})
+}
+
 impl Operator for HashRows {
     fn open(&mut self, env: &mut Env<'_>, params: &[Value], row: &mut [Value]) -> Result<()> {
         let plan = self.plan.clone();
         self.table = HashTable::default();
         self.unkeyed.clear();
         (self.in_left, self.rest) = (false, None);
-        self.right.open(env, params, row)?;
-        let mut charge = Charge::new(&context(env).session.shared().memory, MemoryContext::Hash);
-        let mut key = Vec::new();
-        while self.right.next(env, params, row)? {
-            if self.table.len().is_multiple_of(1024) {
-                self.table.charge(&mut charge);
-            }
-            let saved = save(row, &plan.right_registers);
-            if keys(plan.keys.iter().map(|(_, right)| right), row, params, env, &mut key)? {
-                self.table.push(std::mem::take(&mut key), KeptRow { registers: saved, matched: false });
-            } else if plan.kind == JoinKind::Full {
-                self.unkeyed.push(saved);
-            }
-        }
-        self.table.charge(&mut charge);
-        self.charge = Some(charge);
+        let unkeyed = &mut self.unkeyed;
+        let (table, charge) = fill(&plan, &mut *self.right, env, params, row, &mut |kept| unkeyed.push(kept))?;
+        (self.table, self.charge) = (table, Some(charge));
         self.left.open(env, params, row)
     }
 
@@ -142,7 +198,7 @@ impl Operator for HashRows {
                     context(env).check_interrupt()?;
                 }
                 (self.in_left, self.matched) = (true, false);
-                let keyed = keys(plan.keys.iter().map(|(left, _)| left), row, params, env, &mut self.key)?;
+                let keyed = join_key(plan.keys.iter().map(|(left, _)| left), row, params, env, &mut self.key)?;
                 self.current = if keyed { self.table.find(&self.key) } else { None };
             }
             while let Some(at) = self.current {
@@ -150,14 +206,24 @@ impl Operator for HashRows {
                 restore(row, &plan.right_registers, &self.table.value(at).registers);
                 if all_hold(&plan.conditions, &Registers(row), params, env)? {
                     self.matched = true;
-                    self.table.value_mut(at).matched = true;
+                    match plan.kind {
+                        JoinKind::Anti => break,
+                        // One partner is enough.
+                        JoinKind::Semi => self.in_left = false,
+                        JoinKind::Full => self.table.value_mut(at).matched = true,
+                        JoinKind::Inner | JoinKind::Left => {}
+                    }
                     return Ok(true);
                 }
             }
             self.in_left = false;
-            if plan.kind != JoinKind::Inner && !self.matched {
-                clear(row, &plan.right_registers);
-                return Ok(true);
+            match plan.kind {
+                JoinKind::Left | JoinKind::Full if !self.matched => {
+                    clear(row, &plan.right_registers);
+                    return Ok(true);
+                }
+                JoinKind::Anti if !self.matched => return Ok(true),
+                _ => {}
             }
         }
     }

@@ -23,6 +23,7 @@ mod virtual_scan;
 mod window;
 
 pub(crate) use aggregate::{Group, finish_groups};
+pub(crate) use hash_join::{KeptRow, join_key, join_table};
 pub(crate) use hash_table::HashTable;
 pub(crate) use key::encode_equal;
 pub(crate) use scan::{RawRow, load, point_key, scan_range};
@@ -174,7 +175,7 @@ pub(crate) fn key_value(value: Value, ty: Type) -> Value {
 /// Hash of a composite key.
 pub(crate) fn hash_key(values: &[Value]) -> u64 {
     use std::hash::Hasher;
-    let mut hasher = std::hash::DefaultHasher::new();
+    let mut hasher = rustc_hash::FxHasher::default();
     for value in values {
         homenode_types::hash(value.as_ref(), &mut hasher);
     }

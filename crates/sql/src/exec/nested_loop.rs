@@ -47,13 +47,23 @@ impl Operator for LoopRows {
                 }
                 if all_hold(&self.plan.conditions, &Registers(row), params, env)? {
                     self.matched = true;
+                    match self.plan.kind {
+                        JoinKind::Anti => break,
+                        // One partner is enough.
+                        JoinKind::Semi => self.in_left = false,
+                        _ => {}
+                    }
                     return Ok(true);
                 }
             }
             self.in_left = false;
-            if self.plan.kind == JoinKind::Left && !self.matched {
-                clear(row, &self.plan.right_registers);
-                return Ok(true);
+            match self.plan.kind {
+                JoinKind::Left if !self.matched => {
+                    clear(row, &self.plan.right_registers);
+                    return Ok(true);
+                }
+                JoinKind::Anti if !self.matched => return Ok(true),
+                _ => {}
             }
         }
     }

@@ -222,6 +222,32 @@ impl External for Subquery {
         Ok(value)
     }
 
+    fn is_correlated(&self) -> bool {
+        !self.outer.is_empty()
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+
+    fn with_outer(&self, columns: &[Expr]) -> Arc<dyn External> {
+        let replaced = |expr: &Expr| {
+            let mut expr = expr.clone();
+            expr.replace_outer(columns);
+            expr
+        };
+        let kind = match &self.kind {
+            SubqueryKind::Scalar => SubqueryKind::Scalar,
+            SubqueryKind::Exists => SubqueryKind::Exists,
+            SubqueryKind::In { value, ty } => SubqueryKind::In { value: replaced(value), ty: *ty },
+            SubqueryKind::Compare { value, op, all } => {
+                SubqueryKind::Compare { value: replaced(value), op: *op, all: *all }
+            }
+            SubqueryKind::Array { ty } => SubqueryKind::Array { ty: *ty },
+        };
+        Arc::new(Subquery { kind, plan: self.plan.clone(), outer: self.outer.iter().map(replaced).collect() })
+    }
+
     fn visit_columns(&self, visit: &mut dyn FnMut(usize)) {
         for value in &self.outer {
             value.visit_columns(visit);

@@ -259,6 +259,12 @@ pub trait External: Send + Sync + Debug {
     fn eval(&self, row: &dyn RowSource, params: &[Value], env: &mut Env<'_>) -> Result<Value>;
     /// Calls `visit` with each column of the row that is read.
     fn visit_columns(&self, visit: &mut dyn FnMut(usize));
+    /// Whether it is computed anew for each row.
+    fn is_correlated(&self) -> bool;
+    /// The same with the columns of the query around replaced: they have become columns of the row.
+    fn with_outer(&self, columns: &[Expr]) -> Arc<dyn External>;
+    /// For code that knows what it is.
+    fn as_any(&self) -> &dyn Any;
 }
 
 /// Where columns come from.

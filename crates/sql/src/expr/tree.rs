@@ -137,6 +137,19 @@ impl Expr {
         }
     }
 
+    /// Replaces the columns of the query around by expressions over the row.
+    pub fn replace_outer(&mut self, columns: &[Expr]) {
+        match self {
+            Expr::Outer(place) => {
+                if let Some(column) = columns.get(*place) {
+                    *self = column.clone();
+                }
+            }
+            Expr::External(external) => *external = external.with_outer(columns),
+            _ => self.for_each_child_mut(&mut |child| child.replace_outer(columns)),
+        }
+    }
+
     /// Is the value the same for every row of a statement? No columns, no query around, no subquery, no volatile
     /// function; parameters are allowed.
     pub fn is_constant(&self) -> bool {
