@@ -17,6 +17,7 @@ mod int_text;
 pub mod json;
 pub mod key;
 mod large_row;
+pub mod record;
 mod row;
 mod text_in;
 mod text_out;

@@ -115,8 +115,10 @@ impl SetScope<'_> {
         let args = args.iter().map(|arg| bind(arg, params)).collect::<Result<Vec<_>>>()?;
         let series = bind_series(name, args, params)?;
         let Some(Series { kind, columns }) = series else { return Err(Error::internal("no set-returning function")) };
-        let [(_, ty)] = columns[..] else {
-            return Err(Error::unsupported(format!("{name}, which gives rows, in the select list")));
+        let ty = match (&columns[..], &kind) {
+            ([(_, ty)], _) => *ty,
+            (_, SeriesKind::Rows { function, .. }) => function.row_type(),
+            _ => return Err(Error::unsupported(format!("{name} of several arrays in the select list"))),
         };
         let mut found = self.found.borrow_mut();
         // A call that is written twice (in ORDER BY, say) is made once.

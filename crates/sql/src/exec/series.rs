@@ -3,7 +3,7 @@
 use super::{Operator, Registers, all_hold, build, context};
 use crate::expr::{Env, RowSource};
 use crate::plan::{ProjectSetPlan, SeriesKind, SeriesPlan};
-use homenode_types::{ColumnType, Decimal, Error, Result, SqlState, Type, Value, array};
+use homenode_types::{ColumnType, Decimal, Error, Result, SqlState, Type, Value, array, record};
 use std::sync::Arc;
 
 /// The rows of one call.
@@ -66,6 +66,21 @@ impl State {
                 Ok(State::Rows((function.rows)(&args)?.into_iter()))
             }
         }
+    }
+
+    /// The next row as one value; false when there is none.
+    fn next_value(&mut self, kind: &SeriesKind, into: &mut Value) -> bool {
+        let columns = match kind {
+            SeriesKind::Rows { function, .. } => function.columns,
+            _ => &[],
+        };
+        if columns.len() < 2 {
+            return self.next(std::slice::from_mut(into));
+        }
+        let mut row = vec![Value::Null; columns.len()];
+        let any = self.next(&mut row);
+        *into = Value::Text(record::format(&row, columns.iter().map(|(_, ty)| *ty)));
+        any
     }
 
     /// The next row into the first of `into`; false when there is none.
@@ -216,13 +231,13 @@ impl Operator for ProjectSet {
         loop {
             let mut any = false;
             for (number, state) in self.states.iter_mut().enumerate() {
-                let register = &mut row[plan.width + number..][..1];
-                if state.next(register) {
+                let register = &mut row[plan.width + number];
+                if state.next_value(&plan.calls[number], register) {
                     any = true;
                 } else {
                     // The others may go on.
                     *state = State::Done;
-                    register[0] = Value::Null;
+                    *register = Value::Null;
                 }
             }
             self.count += 1;

@@ -497,8 +497,13 @@ impl Binder<'_> {
     }
 
     fn subscript(&mut self, root: &ast::Expr, chain: &[AccessExpr]) -> Result<Bound> {
-        let [AccessExpr::Subscript(subscript)] = chain else {
-            return Err(Error::unsupported("this access to a part of a value"));
+        let subscript = match chain {
+            [AccessExpr::Subscript(subscript)] => subscript,
+            [AccessExpr::Dot(ast::Expr::Identifier(name))] => {
+                let record = self.bind(root)?;
+                return super::sets::field(record, &folded(name));
+            }
+            _ => return Err(Error::unsupported("this access to a part of a value")),
         };
         let array = self.bind(root)?;
         let array_type = array.ty.ty;

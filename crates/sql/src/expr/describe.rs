@@ -61,6 +61,7 @@ impl Expr {
                 format!("{}[{}:{}]", d(&args[0]), bound(*lower, 1), bound(*upper, 2))
             }
             Expr::ArrayCall { function, args, .. } => format!("{}({})", function.symbol(), join(args, ", ")),
+            Expr::Field { record, field, .. } => format!("({}).f{}", d(record), field + 1),
             Expr::Subscript { array, index, .. } => format!("{}[{}]", d(array), d(index)),
             Expr::Match { expr, pattern, matcher, negated } => {
                 let symbol = match (matcher.kind(), *negated) {

@@ -1,7 +1,7 @@
 //! How is a bound expression computed?
 
 use super::{Blanks, CmpOp, Env, Expr, RowSource, arith, call, coerce};
-use homenode_types::{Error, Result, Type, Value, ValueRef, array, compare, trim_blanks};
+use homenode_types::{ColumnType, Error, Result, Type, Value, ValueRef, array, compare, record, trim_blanks};
 use std::cmp::Ordering;
 
 /// A value that is borrowed where it can be.
@@ -229,6 +229,13 @@ impl Expr {
             Expr::ArrayCall { function, args, array_type } => {
                 super::array::eval((*function, *array_type), args, row, params, env)
             }
+            Expr::Field { record, field, ty } => match record.eval_ref(row, params, env)?.as_ref() {
+                ValueRef::Text(text) => match record::field(text, *field) {
+                    Some(text) => Value::parse_text(&text, ColumnType::new(*ty)).map(Datum::Owned),
+                    None => Ok(Datum::Ref(ValueRef::Null)),
+                },
+                _ => Ok(Datum::Ref(ValueRef::Null)),
+            },
             Expr::Subscript { array, array_type, index } => {
                 let array = array.eval_ref(row, params, env)?;
                 let index = index.eval_ref(row, params, env)?;

@@ -210,6 +210,15 @@ pub enum Expr {
         /// The arrays' type.
         array_type: Type,
     },
+    /// A field of a row.
+    Field {
+        /// The row.
+        record: Box<Expr>,
+        /// Which field.
+        field: usize,
+        /// Its type.
+        ty: Type,
+    },
     /// LIKE and regular expressions.
     Match {
         /// The text.

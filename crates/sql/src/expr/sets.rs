@@ -5,7 +5,7 @@ use super::coerce::cast_implicit;
 use super::function::{ANY, fit_arguments, no_function};
 use super::functions::sets::TABLE;
 use super::{Bound, Expr, Params};
-use homenode_types::{Result, Type, Value};
+use homenode_types::{ColumnType, Error, Result, SqlState, Type, Value};
 use std::fmt;
 
 /// A function that gives rows. It gives none when an argument is NULL.
@@ -24,6 +24,31 @@ impl fmt::Debug for SetFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}({:?})", self.name, self.args)
     }
+}
+
+impl SetFunction {
+    /// The type of its rows as one value: a record whose modifier says of which function (PostgreSQL numbers the shapes of its
+    /// anonymous rows the same way, assign_record_type_typmod in typcache.c).
+    pub fn row_type(&'static self) -> ColumnType {
+        let place = TABLE.iter().position(|function| std::ptr::eq(function, self));
+        ColumnType { ty: Type::Record, typmod: place.map_or(-1, |place| place as i32) }
+    }
+}
+
+/// `(row).name`. `42809` where there are no fields, `42703` where none is called so.
+pub(super) fn field(record: Bound, name: &str) -> Result<Bound> {
+    let shape = (record.ty.ty == Type::Record).then(|| TABLE.get(usize::try_from(record.ty.typmod).ok()?)).flatten();
+    let Some(shape) = shape else {
+        let message =
+            format!("column notation .{name} applied to type {}, which is not a composite type", record.ty.ty);
+        return Err(Error::new(SqlState::WRONG_OBJECT_TYPE, message));
+    };
+    let Some(field) = shape.columns.iter().position(|(known, _)| *known == Some(name)) else {
+        let message = format!("could not identify column \"{name}\" in record data type");
+        return Err(Error::new(SqlState::UNDEFINED_COLUMN, message));
+    };
+    let ty = shape.columns[field].1;
+    Ok(Bound::new(Expr::Field { record: Box::new(record.expr), field, ty }, ty))
 }
 
 /// Does a function of this name give rows?

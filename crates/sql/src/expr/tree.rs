@@ -36,7 +36,7 @@ impl Expr {
             Expr::Extreme { list, .. } => list.iter().for_each(f),
             Expr::Array { items, .. } => items.iter().for_each(f),
             Expr::Call { args, .. } | Expr::ArrayCall { args, .. } => args.iter().for_each(f),
-            Expr::Not(expr) | Expr::Negate(expr) => f(expr),
+            Expr::Not(expr) | Expr::Negate(expr) | Expr::Field { record: expr, .. } => f(expr),
             Expr::IsNull { expr, .. } | Expr::IsBool { expr, .. } | Expr::Cast { expr, .. } => f(expr),
             Expr::Case { whens, otherwise } => {
                 for (condition, result) in whens {
@@ -80,7 +80,7 @@ impl Expr {
             Expr::Extreme { list, .. } => list.iter_mut().for_each(f),
             Expr::Array { items, .. } => items.iter_mut().for_each(f),
             Expr::Call { args, .. } | Expr::ArrayCall { args, .. } => args.iter_mut().for_each(f),
-            Expr::Not(expr) | Expr::Negate(expr) => f(expr),
+            Expr::Not(expr) | Expr::Negate(expr) | Expr::Field { record: expr, .. } => f(expr),
             Expr::IsNull { expr, .. } | Expr::IsBool { expr, .. } | Expr::Cast { expr, .. } => f(expr),
             Expr::Case { whens, otherwise } => {
                 for (condition, result) in whens {

@@ -5,7 +5,7 @@ use super::super::pattern;
 use super::super::sets::SetFunction;
 use super::json::doc;
 use super::{int, text};
-use homenode_types::Type::{Bool, Int4, Json, Jsonb, Text, TextArray};
+use homenode_types::Type::{Bool, Int2, Int2Array, Int2Vector, Int4, Json, Jsonb, Oid, OidVector, Text, TextArray};
 use homenode_types::json::{self, Kind};
 use homenode_types::{Error, Result, SqlState, Type, Value, array};
 
@@ -22,6 +22,9 @@ const fn set(
 
 const KEY: Option<&str> = Some("key");
 const VALUE: Option<&str> = Some("value");
+const X_INT2: (Option<&str>, Type) = (Some("x"), Int2);
+const X_OID: (Option<&str>, Type) = (Some("x"), Oid);
+const N: (Option<&str>, Type) = (Some("n"), Int4);
 
 /// The table.
 pub(in crate::expr) static TABLE: &[SetFunction] = &[
@@ -44,6 +47,9 @@ pub(in crate::expr) static TABLE: &[SetFunction] = &[
     set("regexp_matches", &[Text, Text], &[(None, TextArray)], |a| matches(a, "")),
     set("regexp_matches", &[Text, Text, Text], &[(None, TextArray)], |a| matches(a, text(&a[2]))),
     set("string_to_table", &[Text, Text], &[(None, Text)], |a| texts(Ok(split(text(&a[0]), text(&a[1]))))),
+    set("_pg_expandarray", &[Int2Vector], &[X_INT2, N], |a| numbered(a, Int2Vector)),
+    set("_pg_expandarray", &[OidVector], &[X_OID, N], |a| numbered(a, OidVector)),
+    set("_pg_expandarray", &[Int2Array], &[X_INT2, N], |a| numbered(a, Int2Array)),
     set("generate_subscripts", &[ANY, Int4], &[(None, Int4)], |a| subscripts(a, false)),
     set("generate_subscripts", &[ANY, Int4, Bool], &[(None, Int4)], |a| subscripts(a, a[2] == Value::Bool(true))),
 ];
@@ -123,6 +129,12 @@ pub(super) fn split(text: &str, separator: &str) -> Vec<String> {
         (text, "") => vec![text.to_string()],
         (text, separator) => text.split(separator).map(String::from).collect(),
     }
+}
+
+/// information_schema._pg_expandarray: elements with their numbers from 1, for JDBC's questions about keys and indexes.
+fn numbered(args: &[Value], ty: Type) -> Rows {
+    let items = array::elements(text(&args[0]), ty)?.into_iter().zip(1..);
+    Ok(items.map(|(item, number)| vec![item, Value::Int4(number)]).collect())
 }
 
 fn subscripts(args: &[Value], reverse: bool) -> Rows {
