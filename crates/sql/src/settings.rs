@@ -106,6 +106,12 @@ pub static SETTINGS: &[Definition] = &[
     define("lock_timeout", "0", Check::Duration, "Longest wait for a lock in milliseconds; 0 is no limit."),
     define("max_connections", "10000", Check::ReadOnly, "Most connections at a time."),
     define("max_identifier_length", "63", Check::ReadOnly, "Longest identifier in bytes."),
+    define(
+        "max_index_keys",
+        "32",
+        Check::ReadOnly,
+        "Columns that an index can have for sure; what counts is the key's bytes.",
+    ),
     define("max_parallel_workers_per_gather", "2", Check::Integer(0, 1024), "0 turns parallel scans off."),
     define("row_security", "on", Check::Bool, "Accepted and without effect."),
     define("search_path", "\"$user\", public", Check::SearchPath, "Schemas that names are looked up in."),

@@ -137,7 +137,7 @@ impl Binder<'_> {
             }
             E::AtTimeZone { timestamp, time_zone } => self.call("timezone", &[time_zone, timestamp]),
             E::Array(array) => self.array(&array.elem),
-            E::CompoundFieldAccess { root, access_chain } => self.subscript(root, access_chain),
+            E::CompoundFieldAccess { root, access_chain } => self.part(root, access_chain),
             E::Tuple(_) => Err(Error::unsupported("a row value here")),
             E::Subquery(_) | E::Exists { .. } | E::InSubquery { .. } => Err(Error::unsupported("a subquery here")),
             other => Err(Error::unsupported(format!("expression {other}"))),
@@ -496,16 +496,29 @@ impl Binder<'_> {
         Ok(Bound::new(Expr::Array { items, ty }, ty))
     }
 
-    fn subscript(&mut self, root: &ast::Expr, chain: &[AccessExpr]) -> Result<Bound> {
-        let subscript = match chain {
-            [AccessExpr::Subscript(subscript)] => subscript,
-            [AccessExpr::Dot(ast::Expr::Identifier(name))] => {
-                let record = self.bind(root)?;
-                return super::sets::field(record, &folded(name));
-            }
-            _ => return Err(Error::unsupported("this access to a part of a value")),
+    /// `root.name[index].name ...`: names behind a bare name belong to it (`table.column`), others are fields.
+    fn part(&mut self, root: &ast::Expr, mut chain: &[AccessExpr]) -> Result<Bound> {
+        let mut names = match root {
+            ast::Expr::Identifier(name) => vec![name.clone()],
+            ast::Expr::CompoundIdentifier(names) => names.clone(),
+            _ => Vec::new(),
         };
-        let array = self.bind(root)?;
+        while let ([AccessExpr::Dot(ast::Expr::Identifier(name)), rest @ ..], false) = (chain, names.is_empty()) {
+            names.push(name.clone());
+            chain = rest;
+        }
+        let mut value = if names.is_empty() { self.bind(root)? } else { self.column(&names)? };
+        for access in chain {
+            value = match access {
+                AccessExpr::Dot(ast::Expr::Identifier(name)) => super::sets::field(value, &folded(name))?,
+                AccessExpr::Subscript(subscript) => self.subscript(value, subscript)?,
+                AccessExpr::Dot(_) => return Err(Error::unsupported("this access to a part of a value")),
+            };
+        }
+        Ok(value)
+    }
+
+    fn subscript(&mut self, array: Bound, subscript: &Subscript) -> Result<Bound> {
         let array_type = array.ty.ty;
         let Some(element) = array_type.element() else {
             let message = format!("cannot subscript type {array_type} because it does not support subscripting");

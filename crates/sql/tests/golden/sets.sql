@@ -66,3 +66,4 @@ select (j).key, (j).value, j from (select jsonb_each_text('{"a":null,"b":"x, y"}
 select (information_schema._pg_expandarray('3 1'::int2vector)).n, (information_schema._pg_expandarray('3 1'::int2vector)).x;
 select (5).x;
 select (jsonb_each('{"a":1}')).nothing;
+select unnest('7 8'::int2vector), generate_subscripts('7 8'::int2vector, 1), generate_subscripts('7 8'::int2vector, 1, true);

@@ -138,10 +138,12 @@ fn numbered(args: &[Value], ty: Type) -> Rows {
 }
 
 fn subscripts(args: &[Value], reverse: bool) -> Rows {
-    let count = array::elements(text(&args[0]), TextArray)?.len();
+    // The vectors of catalogs, which begin at 0, have no braces.
+    let (ty, first) = if text(&args[0]).starts_with('{') { (TextArray, 1) } else { (Int2Vector, 0) };
+    let count = array::elements(text(&args[0]), ty)?.len() as i32;
     if int(&args[1]) != 1 {
         return Ok(Vec::new());
     }
-    let row = |number: usize| vec![Value::Int4(number as i32)];
-    Ok(if reverse { (1..=count).rev().map(row).collect() } else { (1..=count).map(row).collect() })
+    let numbers = (first..first + count).map(|number| vec![Value::Int4(number)]);
+    Ok(if reverse { numbers.rev().collect() } else { numbers.collect() })
 }
