@@ -1,7 +1,7 @@
 //! What is the same in every database? Schemas, types, access methods, the role, and catalogs that have no rows here.
 
 use super::relations::table;
-use super::{BTREE_AM_OID, DATABASE_OID, HEAP_AM_OID, PG_CATALOG_OID, ROLE_OID, flag, none, oid, text};
+use super::{BTREE_AM_OID, DATABASE_OID, HEAP_AM_OID, PG_CATALOG_OID, ROLE_OID, flag, none, oid, procedures, text};
 use crate::context::Context;
 use crate::virtual_table::{Rows, VirtualTable};
 use homenode_engine::{Privileges, RoleDefinition};
@@ -306,28 +306,6 @@ pub(super) static TABLES: &[VirtualTable] = &[
         none
     ),
     table!(
-        "pg_proc",
-        1255,
-        [
-            ("oid", Oid),
-            ("proname", Name),
-            ("pronamespace", Oid),
-            ("proowner", Oid),
-            ("prolang", Oid),
-            ("prokind", Char),
-            ("prosecdef", Bool),
-            ("proretset", Bool),
-            ("provolatile", Char),
-            ("pronargs", Int2),
-            ("prorettype", Oid),
-            ("proargtypes", OidVector),
-            ("proargnames", TextArray),
-            ("prosrc", Text),
-            ("proacl", TextArray),
-        ],
-        none
-    ),
-    table!(
         "pg_language",
         2612,
         [("oid", Oid), ("lanname", Name), ("lanowner", Oid), ("lanispl", Bool), ("lanpltrusted", Bool)],
@@ -457,7 +435,9 @@ fn pg_type(_: &mut Context) -> Result<Rows> {
             flag(false),
             flag(true),
         ]);
-        row.extend([text(","), oid(0), oid(0), oid(element), oid(info.array_oid), oid(0), oid(0), oid(0), oid(0)]);
+        let [subscript, functions @ ..] = procedures::of_type(info);
+        row.extend([text(","), oid(0), oid(subscript), oid(element), oid(info.array_oid)]);
+        row.extend(functions.map(oid));
         row.extend([flag(false), oid(0), Value::Int4(-1), Value::Int4(0), oid(collation), Value::Null, Value::Null]);
         row
     });

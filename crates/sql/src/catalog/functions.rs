@@ -213,8 +213,15 @@ fn names(context: &mut Context, name: &str, args: &[Value]) -> Option<Result<Val
             let found = context.definitions().role_by_oid(wanted).map(|role| quote_name(&role.name));
             Ok(text(found.unwrap_or_else(|| if wanted == 0 { "-".to_string() } else { wanted.to_string() })))
         }
-        "regprocin" => Err(Error::new(SqlState::UNDEFINED_FUNCTION, format!("function \"{input}\" does not exist"))),
-        "regprocout" => Ok(text(if oid(args, 0) == 0 { "-".to_string() } else { oid(args, 0).to_string() })),
+        "regprocin" => match super::procedures::by_name(input) {
+            Some(number) => Ok(Value::Oid(number)),
+            None => Err(Error::new(SqlState::UNDEFINED_FUNCTION, format!("function \"{input}\" does not exist"))),
+        },
+        "regprocout" => Ok(text(match (oid(args, 0), super::procedures::name_of(oid(args, 0))) {
+            (0, _) => "-".to_string(),
+            (_, Some(name)) => name.to_string(),
+            (number, None) => number.to_string(),
+        })),
         "regtypein" | "to_regtype" => match Type::from_name(&input.to_ascii_lowercase()) {
             Some(ty) => Ok(Value::Oid(ty.oid())),
             None if name == "to_regtype" => Ok(Value::Null),

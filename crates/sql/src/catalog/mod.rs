@@ -11,6 +11,7 @@ mod homenode;
 mod information;
 mod placement;
 mod private_memory;
+mod procedures;
 mod relations;
 mod statistics;
 
@@ -22,7 +23,7 @@ use homenode_engine::Definitions;
 use homenode_types::{Result, Value};
 
 /// All system tables, by module.
-pub(crate) static TABLES: [&[VirtualTable]; 10] = [
+pub(crate) static TABLES: [&[VirtualTable]; 11] = [
     relations::TABLES,
     statistics::TABLES,
     fixed::TABLES,
@@ -33,6 +34,7 @@ pub(crate) static TABLES: [&[VirtualTable]; 10] = [
     private_memory::TABLES,
     absent::TABLES,
     description::TABLES,
+    procedures::TABLES,
 ];
 
 /// OID of the bootstrap superuser, who owns what is the system's.
