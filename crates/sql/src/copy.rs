@@ -1,9 +1,10 @@
-//! How do rows come and go in bulk? COPY FROM STDIN and COPY TO STDOUT, text and CSV (PostgreSQL manual, COPY, File Formats).
+//! How do rows come and go in bulk? COPY FROM STDIN and COPY TO STDOUT, as text, CSV and in binary (PostgreSQL manual, COPY, File Formats).
 
 use crate::bind::{Binder, copy_column, visible_columns};
 use crate::checks::Checks;
 use crate::connection::Output;
 use crate::context::Context;
+use crate::copy_binary::{self, Tuple};
 use crate::ddl;
 use crate::exec::{Registers, Running};
 use crate::expr::{Expr, Params};
@@ -53,7 +54,7 @@ impl CopyIn {
             copy,
             columns,
             defaults,
-            header_left: options.header,
+            header_left: options.header || options.binary,
             options: options.clone(),
             rest: Vec::new(),
             line: 0,
@@ -86,8 +87,57 @@ impl CopyIn {
         Ok(())
     }
 
+    /// Takes all whole tuples of `data`; gives the number of bytes used.
+    fn tuples(&mut self, context: &mut Context, data: &[u8]) -> Result<usize> {
+        let mut start = 0;
+        if self.header_left {
+            let Some(length) = copy_binary::header_length(data)? else { return Ok(0) };
+            self.header_left = false;
+            start = length;
+        }
+        while !self.ended {
+            let place = |error: Error, line| error.with_context(|| format!("COPY {}, line {line}", self.table.name));
+            let tuple = copy_binary::first_tuple(&data[start..], self.columns.len());
+            match tuple.map_err(|error| place(error, self.line + 1))? {
+                Tuple::Partial => break,
+                Tuple::End => {
+                    self.ended = true;
+                    start += 2;
+                }
+                Tuple::Whole(length) => {
+                    self.one_tuple(context, &data[start..start + length])?;
+                    start += length;
+                }
+            }
+        }
+        if self.ended && start < data.len() {
+            let error = Error::new(SqlState::BAD_COPY_FILE_FORMAT, "received copy data after EOF marker");
+            return Err(error.with_context(|| format!("COPY {}, line {}", self.table.name, self.line + 1)));
+        }
+        Ok(start)
+    }
+
+    fn one_tuple(&mut self, context: &mut Context, tuple: &[u8]) -> Result<()> {
+        self.line += 1;
+        if self.line.is_multiple_of(1024) {
+            context.check_interrupt()?;
+        }
+        let mut values = std::mem::take(&mut self.values);
+        let read = copy_binary::read_tuple(tuple, &self.table, &self.columns, &mut values);
+        let stored = read.map_err(|(column, error)| {
+            let name = &self.table.columns[column].name;
+            error.with_context(|| format!("COPY {}, line {}, column {name}", self.table.name, self.line))
+        });
+        let stored = stored.and_then(|()| self.store(context, &mut values));
+        self.values = values;
+        stored.map_err(|error| error.with_context(|| format!("COPY {}, line {}", self.table.name, self.line)))
+    }
+
     /// Takes all whole lines of `data`; gives the number of bytes used.
     fn lines(&mut self, context: &mut Context, data: &[u8]) -> Result<usize> {
+        if self.options.binary {
+            return self.tuples(context, data);
+        }
         let mut start = 0;
         while !self.ended {
             let Some(length) = self.line_length(&data[start..]) else { break };
@@ -135,7 +185,7 @@ impl CopyIn {
             return Ok(());
         }
         if std::mem::take(&mut self.header_left) {
-            return Ok(());
+            return if self.options.header_match { self.check_header(line) } else { Ok(()) };
         }
         if self.line.is_multiple_of(1024) {
             context.check_interrupt()?;
@@ -143,24 +193,60 @@ impl CopyIn {
         let mut values = std::mem::take(&mut self.values);
         let parsed =
             if self.options.csv { self.csv_line(line, &mut values) } else { self.text_line(line, &mut values) };
-        let stored = parsed.and_then(|()| {
-            for (value, default) in values.iter_mut().zip(&self.defaults) {
-                if let Some(default) = default {
-                    *value = default.eval(&(), &[], &mut context.env())?;
-                }
-            }
-            self.checks.fill(&mut values, &mut context.env())?;
-            self.checks.enforce(&self.table, &Registers(&values), &mut context.env())?;
-            self.copy.push(&mut context.session, &values)?;
-            match &self.foreign {
-                Some(watch) => self.pending.inserted(watch, &self.table, &Registers(&values), context),
-                None => Ok(()),
-            }
-        });
+        let stored = parsed.and_then(|()| self.store(context, &mut values));
         self.values = values;
         stored.map_err(|error| {
             error.with_context(|| format!("COPY {}, line {}: \"{}\"", self.table.name, self.line, shown(line)))
         })
+    }
+
+    /// Stores a row whose given columns are read.
+    fn store(&mut self, context: &mut Context, values: &mut [Value]) -> Result<()> {
+        for (value, default) in values.iter_mut().zip(&self.defaults) {
+            if let Some(default) = default {
+                *value = default.eval(&(), &[], &mut context.env())?;
+            }
+        }
+        self.checks.fill(values, &mut context.env())?;
+        self.checks.enforce(&self.table, &Registers(values), &mut context.env())?;
+        self.copy.push(&mut context.session, values)?;
+        match &self.foreign {
+            Some(watch) => self.pending.inserted(watch, &self.table, &Registers(values), context),
+            None => Ok(()),
+        }
+    }
+
+    /// HEADER MATCH: the first line must hold the columns' names.
+    fn check_header(&self, line: &[u8]) -> Result<()> {
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        for field in line.split(|byte| *byte == self.options.delimiter) {
+            let mut name = Vec::new();
+            let quote = [self.options.quote];
+            match field.strip_prefix(&quote).and_then(|field| field.strip_suffix(&quote)) {
+                Some(quoted) if self.options.csv => name.extend_from_slice(quoted),
+                _ if self.options.csv => name.extend_from_slice(field),
+                _ => unescape(field, &mut name),
+            }
+            names.push(name);
+        }
+        let bad = |message| Error::new(SqlState::BAD_COPY_FILE_FORMAT, message);
+        if names.len() != self.columns.len() {
+            let message =
+                format!("wrong number of fields in header line: got {}, expected {}", names.len(), self.columns.len());
+            return Err(bad(message));
+        }
+        for (number, (found, column)) in names.iter().zip(&self.columns).enumerate() {
+            let wanted = &self.table.columns[*column].name;
+            if found != wanted.as_bytes() {
+                let found = String::from_utf8_lossy(found);
+                let message = format!(
+                    "column name mismatch in header line field {}: got \"{found}\", expected \"{wanted}\"",
+                    number + 1
+                );
+                return Err(bad(message));
+            }
+        }
+        Ok(())
     }
 
     fn text_line(&mut self, line: &[u8], values: &mut [Value]) -> Result<()> {
@@ -228,7 +314,12 @@ impl CopyIn {
             if quoted {
                 return Err(Error::new(SqlState::BAD_COPY_FILE_FORMAT, "unterminated CSV quoted field"));
             }
-            let result = if !was_quoted && field == self.options.null.as_bytes() {
+            let name = self.columns.get(number).map_or("", |column| &self.table.columns[*column].name);
+            let may_be_null = match was_quoted {
+                true => self.options.force_null.include(name),
+                false => !self.options.force_not_null.include(name),
+            };
+            let result = if may_be_null && field == self.options.null.as_bytes() {
                 self.set_null(number, values)
             } else {
                 self.set(number, &field, values)
@@ -281,6 +372,10 @@ impl CopyIn {
     /// CopyDone: the rest, and the number of rows.
     pub fn finish(mut self, context: &mut Context) -> Result<u64> {
         let rest = std::mem::take(&mut self.rest);
+        if self.options.binary && (!rest.is_empty() || !self.ended) {
+            let error = Error::new(SqlState::BAD_COPY_FILE_FORMAT, "unexpected EOF in COPY data");
+            return Err(error.with_context(|| format!("COPY {}, line {}", self.table.name, self.line + 1)));
+        }
         if !rest.is_empty() && !self.ended {
             self.one_line(context, &rest)?;
         }
@@ -385,11 +480,17 @@ pub(crate) fn copy_out(
             query(context, &format!("SELECT {list} FROM {schema}.{table}"))?
         }
     };
-    wire::copy_response(out.buffer(), b'H', plan.fields.len());
+    wire::copy_response(out.buffer(), b'H', plan.fields.len(), options.binary);
+    let force_quote: Vec<bool> = plan.fields.iter().map(|field| options.force_quote.include(&field.name)).collect();
     if options.header {
         let names: Vec<Option<Vec<u8>>> =
             plan.fields.iter().map(|field| Some(field.name.clone().into_bytes())).collect();
-        write_line(&names, options, out.buffer());
+        write_line(&names, options, &[], out.buffer());
+    }
+    if options.binary {
+        let mark = wire::start(out.buffer(), b'd');
+        copy_binary::write_header(out.buffer());
+        wire::finish(out.buffer(), mark);
     }
     let mut running = Running::new(plan.clone());
     running.open(&mut context.env(), &[])?;
@@ -400,6 +501,19 @@ pub(crate) fn copy_out(
         if !running.next(&mut env, &[])? {
             break;
         }
+        if options.binary {
+            let values = running.output(&mut env, &[])?;
+            let buffer = out.buffer();
+            let mark = wire::start(buffer, b'd');
+            buffer.extend_from_slice(&(values.len() as i16).to_be_bytes());
+            for (value, field) in values.iter().zip(&plan.fields) {
+                wire::column(buffer, value.as_ref(), field.ty.ty, wire::Format::Binary);
+            }
+            wire::finish(buffer, mark);
+            rows += 1;
+            out.flush_if_large()?;
+            continue;
+        }
         line.clear();
         for (value, field) in running.output(&mut env, &[])?.iter().zip(&plan.fields) {
             line.push((!value.is_null()).then(|| {
@@ -408,9 +522,14 @@ pub(crate) fn copy_out(
                 text
             }));
         }
-        write_line(&line, options, out.buffer());
+        write_line(&line, options, &force_quote, out.buffer());
         rows += 1;
         out.flush_if_large()?;
+    }
+    if options.binary {
+        let mark = wire::start(out.buffer(), b'd');
+        copy_binary::write_trailer(out.buffer());
+        wire::finish(out.buffer(), mark);
     }
     wire::empty(out.buffer(), b'c');
     Ok(rows)
@@ -429,7 +548,7 @@ fn query(context: &mut Context, text: &str) -> Result<Arc<QueryPlan>> {
     Ok(plan)
 }
 
-fn write_line(fields: &[Option<Vec<u8>>], options: &CopyOptions, out: &mut Vec<u8>) {
+fn write_line(fields: &[Option<Vec<u8>>], options: &CopyOptions, force_quote: &[bool], out: &mut Vec<u8>) {
     let mark = wire::start(out, b'd');
     for (number, field) in fields.iter().enumerate() {
         if number > 0 {
@@ -437,7 +556,10 @@ fn write_line(fields: &[Option<Vec<u8>>], options: &CopyOptions, out: &mut Vec<u
         }
         match field {
             None => out.extend_from_slice(options.null.as_bytes()),
-            Some(text) if options.csv => write_csv(text, options, fields.len() == 1, out),
+            Some(text) if options.csv => {
+                let forced = force_quote.get(number) == Some(&true);
+                write_csv(text, options, forced || (fields.len() == 1 && text == b"\\."), out);
+            }
             Some(text) => escape(text, options.delimiter, out),
         }
     }
@@ -445,9 +567,9 @@ fn write_line(fields: &[Option<Vec<u8>>], options: &CopyOptions, out: &mut Vec<u
     wire::finish(out, mark);
 }
 
-fn write_csv(text: &[u8], options: &CopyOptions, alone: bool, out: &mut Vec<u8>) {
+fn write_csv(text: &[u8], options: &CopyOptions, quoted: bool, out: &mut Vec<u8>) {
     let special = |byte: &u8| *byte == options.delimiter || *byte == options.quote || *byte == b'\n' || *byte == b'\r';
-    if !text.iter().any(special) && text != options.null.as_bytes() && !(alone && text == b"\\.") {
+    if !quoted && !text.iter().any(special) && text != options.null.as_bytes() {
         out.extend_from_slice(text);
         return;
     }

@@ -21,6 +21,7 @@ mod client;
 mod connection;
 mod context;
 mod copy;
+mod copy_binary;
 mod ddl;
 mod deferred;
 mod exec;

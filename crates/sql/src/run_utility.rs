@@ -162,7 +162,7 @@ impl Connection {
                 let table = ddl::table_named(context, name)?;
                 context.check_access(&[Need::own(table.oid, Privileges::INSERT)])?;
                 let copy = CopyIn::begin(context, &table, columns, options)?;
-                wire::copy_response(out.buffer(), b'G', copy.columns());
+                wire::copy_response(out.buffer(), b'G', copy.columns(), options.binary);
                 Ok(Run::CopyIn(Box::new(copy)))
             }
             Utility::Copy { subject, options, .. } => {

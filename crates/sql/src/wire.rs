@@ -266,12 +266,12 @@ fn report(out: &mut Vec<u8>, kind: u8, severity: &str, error: &Error) {
 }
 
 /// CopyInResponse (`G`) or CopyOutResponse (`H`), all columns in text format.
-pub fn copy_response(out: &mut Vec<u8>, kind: u8, columns: usize) {
+pub fn copy_response(out: &mut Vec<u8>, kind: u8, columns: usize, binary: bool) {
     let mark = start(out, kind);
-    out.push(0);
+    out.push(binary.into());
     out.extend_from_slice(&(columns as i16).to_be_bytes());
     for _ in 0..columns {
-        out.extend_from_slice(&0_i16.to_be_bytes());
+        out.extend_from_slice(&i16::from(binary).to_be_bytes());
     }
     finish(out, mark);
 }

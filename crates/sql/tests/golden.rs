@@ -199,3 +199,13 @@ fn json() {
 fn sets() {
     run("sets");
 }
+
+#[test]
+fn functions() {
+    run("functions");
+}
+
+#[test]
+fn rows() {
+    run("rows");
+}

@@ -442,13 +442,12 @@ impl Binder<'_> {
     ) -> Result<Vec<(usize, Expr)>> {
         let mut assignments: Vec<(usize, Expr)> = Vec::with_capacity(list.len());
         for assignment in list {
+            let values: Vec<ast::Expr>;
             let pairs: Vec<(&ast::ObjectName, &ast::Expr)> = match (&assignment.target, &assignment.value) {
                 (ast::AssignmentTarget::ColumnName(name), value) => vec![(name, value)],
-                (ast::AssignmentTarget::Tuple(names), ast::Expr::Tuple(values)) if names.len() == values.len() => {
-                    names.iter().zip(values).collect()
-                }
-                (ast::AssignmentTarget::Tuple(_), _) => {
-                    return Err(Error::unsupported("UPDATE SET (...) = (subquery)"));
+                (ast::AssignmentTarget::Tuple(names), value) => {
+                    values = several(names.len(), value, self, scope, params)?;
+                    names.iter().zip(&values).collect()
                 }
             };
             for (name, value) in pairs {
@@ -456,7 +455,7 @@ impl Binder<'_> {
                 let column = column_of(table, ident)?;
                 if assignments.iter().any(|(known, _)| *known == column) {
                     let message = format!("multiple assignments to same column \"{}\"", folded(ident));
-                    return Err(at(Error::new(SqlState::SYNTAX_ERROR, message), ident.span));
+                    return Err(Error::new(SqlState::SYNTAX_ERROR, message));
                 }
                 if !is_default(value) && is_computed(table, column) {
                     let message = format!("column \"{}\" can only be updated to DEFAULT", table.columns[column].name);
@@ -692,4 +691,63 @@ pub(crate) fn copy_column(table: &Table, name: &str) -> Result<usize> {
         error.message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name);
         error
     })
+}
+
+/// The values of `SET (a, b, ...) = ...`: those of a row, or the columns of a query. The query is run once for each column.
+fn several(
+    count: usize,
+    value: &ast::Expr,
+    binder: &Binder<'_>,
+    scope: &FromScope<'_>,
+    params: &mut Params,
+) -> Result<Vec<ast::Expr>> {
+    let row = |list: &ast::FunctionArgumentList| {
+        let args = list.args.iter().map(|arg| match arg {
+            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(tree)) => Some(tree.clone()),
+            _ => None,
+        });
+        args.collect::<Option<Vec<_>>>()
+    };
+    let values = match value {
+        ast::Expr::Tuple(values) => Some(values.clone()),
+        ast::Expr::Function(call) if call.name.to_string().eq_ignore_ascii_case("row") => match &call.args {
+            ast::FunctionArguments::List(list) => row(list),
+            _ => None,
+        },
+        ast::Expr::Subquery(query) => {
+            let (plan, _) = binder.query(query, Some(scope), params, false)?;
+            let columns = plan.fields.len();
+            if columns != count {
+                let message = "number of columns does not match number of values";
+                return Err(Error::new(SqlState::SYNTAX_ERROR, message));
+            }
+            (0..columns).map(|column| one_column(query, column, columns)).collect::<Result<Vec<_>>>().map(Some)?
+        }
+        _ => None,
+    };
+    let Some(values) = values else {
+        let message = "source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression";
+        return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+    };
+    if values.len() != count {
+        let message = "number of columns does not match number of values";
+        return Err(Error::new(SqlState::SYNTAX_ERROR, message));
+    }
+    Ok(values)
+}
+
+/// A query's column as a scalar subquery: `(SELECT c2 FROM (query) AS q(c1, c2, ...))`.
+fn one_column(query: &ast::Query, column: usize, columns: usize) -> Result<ast::Expr> {
+    let names: Vec<String> = (0..columns).map(|number| format!("c{number}")).collect();
+    let shape = format!("(SELECT q.c{column} FROM (SELECT 1) AS q({}))", names.join(", "));
+    let mut tree = crate::parse::expression(&shape)?;
+    let wrong = || Error::internal("the parser made something else of a subquery");
+    let ast::Expr::Subquery(outside) = &mut tree else { return Err(wrong()) };
+    let ast::SetExpr::Select(select) = &mut *outside.body else { return Err(wrong()) };
+    let Some(ast::TableFactor::Derived { subquery, .. }) = select.from.first_mut().map(|item| &mut item.relation)
+    else {
+        return Err(wrong());
+    };
+    **subquery = query.clone();
+    Ok(tree)
 }

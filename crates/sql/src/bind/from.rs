@@ -1,7 +1,7 @@
 //! Where do rows come from? FROM: tables, subqueries, functions and joins, and the columns they offer.
 
 use super::names::is_partition_ancestors;
-use super::scope::{Clause, FromScope, Offered, Outer};
+use super::scope::{Clause, FromScope, Offered, Outer, correlated};
 use super::series::{Series, bind_series};
 use super::{Binder, Named, at, folded, no_column, split_name};
 use crate::expr::{self, Bound, Expr, Params, Scope};
@@ -323,6 +323,17 @@ impl<'a> FromBinder<'a> {
     }
 
     fn named(&mut self, name: &ast::ObjectName, alias: Option<&ast::TableAlias>) -> Result<(Tree, Vec<Offered>)> {
+        if let [ast::ObjectNamePart::Identifier(ident)] = &name.0[..]
+            && let Some((query, names)) = self.binder.correlated_cte(&folded(ident), self.parent)?
+        {
+            let alias_name = alias.map_or_else(|| folded(ident), |alias| folded(&alias.name));
+            let columns = rename(query_columns(&query, &alias_name, self.from.width), alias)?;
+            let values = names.iter().map(|(qualifier, column)| {
+                correlated(self.parent, self.outer, qualifier.as_deref(), column).map(|bound| bound.expr)
+            });
+            let outer = values.collect::<Result<Vec<_>>>()?;
+            return self.leaf(alias_name, columns, Source::Derived { query, outer, shared: None });
+        }
         if let [ast::ObjectNamePart::Identifier(ident)] = &name.0[..]
             && let Some((query, shared)) = self.binder.cte(&folded(ident))?
         {

@@ -109,6 +109,14 @@ struct Cte {
 enum Meaning {
     /// A query, run once if it is shared.
     Query(Arc<crate::plan::QueryPlan>, Option<usize>),
+    /// A query that uses columns of the query around its WITH: run anew wherever it stands.
+    Correlated {
+        query: Arc<crate::plan::QueryPlan>,
+        /// What the columns are called there.
+        outer: query::OuterNames,
+        /// Whose columns they are.
+        around: Option<usize>,
+    },
     /// It cannot be used there.
     Refused(Error),
     /// The rows that a recursive query's last round gave.

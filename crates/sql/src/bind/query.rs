@@ -15,6 +15,14 @@ use sqlparser::ast;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
+/// Names of columns of the query around.
+pub(super) type OuterNames = Vec<(Option<String>, String)>;
+
+/// Tells scopes apart.
+fn address(scope: &dyn Scope) -> usize {
+    std::ptr::from_ref(scope).addr()
+}
+
 impl Binder<'_> {
     /// Binds a query; returns its plan and the columns it uses of the query around it.
     pub fn query(
@@ -35,8 +43,28 @@ impl Binder<'_> {
         match found {
             None => Ok(None),
             Some(Meaning::Query(query, shared)) => Ok(Some((query, shared))),
+            Some(Meaning::Correlated { .. }) => Err(Error::unsupported("this use of a WITH query with outer columns")),
             Some(Meaning::Refused(error)) => Err(error),
             Some(Meaning::Working(working)) => self.working(&working).map(Some),
+        }
+    }
+
+    /// A common table expression that uses columns of the query around, and their names there. `0A000` within a subquery of the
+    /// query that has the WITH: there the names may mean others.
+    pub(super) fn correlated_cte(
+        &self,
+        name: &str,
+        parent: Option<&dyn Scope>,
+    ) -> Result<Option<(Arc<QueryPlan>, OuterNames)>> {
+        let ctes = self.ctes.borrow();
+        match ctes.iter().rev().find(|cte| cte.name == name).map(|cte| &cte.meaning) {
+            Some(Meaning::Correlated { query, outer, around }) if *around == parent.map(address) => {
+                Ok(Some((query.clone(), outer.clone())))
+            }
+            Some(Meaning::Correlated { .. }) => Err(Error::unsupported(format!(
+                "using WITH query \"{name}\", which uses columns of the query around, in a subquery"
+            ))),
+            _ => Ok(None),
         }
     }
 
@@ -50,13 +78,14 @@ impl Binder<'_> {
     ) -> Result<QueryPlan> {
         self.nested(|| {
             let known = self.ctes.borrow().len();
-            let result = self.with(query, params).and_then(|()| self.body(query, parent, outer, params, keep_unknown));
+            let result =
+                self.with(query, parent, params).and_then(|()| self.body(query, parent, outer, params, keep_unknown));
             self.ctes.borrow_mut().truncate(known);
             result
         })
     }
 
-    fn with(&self, query: &ast::Query, params: &mut Params) -> Result<()> {
+    fn with(&self, query: &ast::Query, parent: Option<&dyn Scope>, params: &mut Params) -> Result<()> {
         let Some(with) = &query.with else { return Ok(()) };
         for (place, table) in with.cte_tables.iter().enumerate() {
             let name = folded(&table.alias.name);
@@ -64,11 +93,23 @@ impl Binder<'_> {
                 let later = with.cte_tables[place + 1..].iter().map(|table| folded(&table.alias.name)).collect();
                 self.maybe_recursive(&name, table, later, params)?
             } else {
-                Meaning::Query(self.plain_cte(table, params)?, Some(self.shared_number()))
+                self.cte_with_outer(table, parent, params)?
             };
             self.ctes.borrow_mut().push(Cte { name, meaning });
         }
         Ok(())
+    }
+
+    /// A common table expression that may use columns of the query around its WITH.
+    fn cte_with_outer(&self, table: &ast::Cte, parent: Option<&dyn Scope>, params: &mut Params) -> Result<Meaning> {
+        let outer: Outer = RefCell::new(Vec::new());
+        let plan = Arc::new(self.query_in(&table.query, parent, &outer, params, false)?);
+        let query = if table.alias.columns.is_empty() { plan } else { renamed(&plan, &table.alias.columns)? };
+        let outer: Vec<_> = outer.into_inner().into_iter().map(|(called, _)| called).collect();
+        if outer.is_empty() {
+            return Ok(Meaning::Query(query, Some(self.shared_number())));
+        }
+        Ok(Meaning::Correlated { query, outer, around: parent.map(address) })
     }
 
     /// The plan of a common table expression that does not refer to itself.

@@ -74,7 +74,12 @@ impl FromScope<'_> {
 }
 
 /// The correlated column `qualifier.name` of the query around, as an expression of this one.
-fn correlated(parent: Option<&dyn Scope>, outer: &Outer, qualifier: Option<&str>, name: &str) -> Result<Bound> {
+pub(super) fn correlated(
+    parent: Option<&dyn Scope>,
+    outer: &Outer,
+    qualifier: Option<&str>,
+    name: &str,
+) -> Result<Bound> {
     let parent = parent.ok_or_else(|| no_column(qualifier, name))?;
     let bound = parent.column(qualifier, name)?;
     let called = (qualifier.map(str::to_string), name.to_string());

@@ -257,7 +257,8 @@ fn extract_interval(field: &str, i: Interval) -> Result<Value> {
 }
 
 /// ISO year and week of a day: weeks start on Monday, week 1 holds the year's first Thursday.
-fn iso_week(days: i64) -> (i64, i64) {
+/// The ISO 8601 year and week of a day.
+pub(super) fn iso_week(days: i64) -> (i64, i64) {
     let monday_based = (days + 5).rem_euclid(7);
     let thursday = days - monday_based + 3;
     let year = civil_of_days(thursday).year;

@@ -58,6 +58,8 @@ pub enum ObjectKind {
 /// Format of COPY and its options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyOptions {
+    /// Binary instead of text.
+    pub binary: bool,
     /// CSV instead of text.
     pub csv: bool,
     /// Column separator.
@@ -66,10 +68,37 @@ pub struct CopyOptions {
     pub null: String,
     /// First line holds names.
     pub header: bool,
+    /// The names must be those of the columns.
+    pub header_match: bool,
+    /// CSV: columns whose values are always quoted (TO).
+    pub force_quote: Columns,
+    /// CSV: columns where nothing stands for NULL (FROM).
+    pub force_not_null: Columns,
+    /// CSV: columns where what stands for NULL does so in quotes too (FROM).
+    pub force_null: Columns,
     /// CSV quote.
     pub quote: u8,
     /// CSV escape.
     pub escape: u8,
+}
+
+/// Columns that an option of COPY is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Columns {
+    /// Those of a list, which may be empty.
+    Named(Vec<String>),
+    /// `*`.
+    All,
+}
+
+impl Columns {
+    /// Is it about the column of this name?
+    pub fn include(&self, name: &str) -> bool {
+        match self {
+            Columns::Named(names) => names.iter().any(|known| known == name),
+            Columns::All => true,
+        }
+    }
 }
 
 /// What COPY copies.

@@ -1,7 +1,7 @@
 //! How are utility statements written? One small reader for each kind, in PostgreSQL's grammar.
 
 use super::reader::Reader;
-use super::{CopyOptions, CopySubject, Direction, Level, Modes, Name, ObjectKind, SequenceOptions, Utility};
+use super::{Columns, CopyOptions, CopySubject, Direction, Level, Modes, Name, ObjectKind, SequenceOptions, Utility};
 use super::{alter, roles, schema};
 use crate::lexer::{self, Kind, Token};
 use homenode_engine::quote_name;
@@ -516,6 +516,19 @@ fn copy_options(r: &mut Reader<'_>) -> Result<CopyOptions> {
         let name = r.identifier()?;
         match name.as_str() {
             "csv" | "binary" => found.push(("format".into(), Some(name))),
+            "header" if r.eat("match") => found.push((name, Some("match".into()))),
+            "force" => {
+                let name = if r.eat("quote") {
+                    "force_quote"
+                } else if r.eat("not") {
+                    r.expect("null")?;
+                    "force_not_null"
+                } else {
+                    r.expect("null")?;
+                    "force_null"
+                };
+                found.push((name.into(), Some(old_columns(r)?)));
+            }
             "delimiter" | "null" | "quote" | "escape" => {
                 r.eat("as");
                 let value = r.string()?;
@@ -524,13 +537,26 @@ fn copy_options(r: &mut Reader<'_>) -> Result<CopyOptions> {
             _ => found.push((name, None)),
         }
     }
+    let mut binary = false;
     let csv = match found.iter().rev().find(|(name, _)| name == "format").and_then(|(_, value)| value.as_deref()) {
         None | Some("text") => false,
         Some(format) if format.eq_ignore_ascii_case("csv") => true,
-        Some(format) => return Err(Error::unsupported(format!("COPY format \"{format}\""))),
+        Some(format) if format.eq_ignore_ascii_case("binary") => {
+            binary = true;
+            false
+        }
+        Some(format) => {
+            let message = format!("COPY format \"{format}\" not recognized");
+            return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message));
+        }
     };
     let mut options = CopyOptions {
+        binary,
         csv,
+        header_match: false,
+        force_quote: Columns::Named(Vec::new()),
+        force_not_null: Columns::Named(Vec::new()),
+        force_null: Columns::Named(Vec::new()),
         delimiter: if csv { b',' } else { b'\t' },
         null: if csv { String::new() } else { "\\N".into() },
         header: false,
@@ -541,7 +567,28 @@ fn copy_options(r: &mut Reader<'_>) -> Result<CopyOptions> {
     for (name, value) in &found {
         match name.as_str() {
             "format" | "freeze" => {}
+            "delimiter" | "null" if binary => {
+                let message = format!("cannot specify {} in BINARY mode", name.to_ascii_uppercase());
+                return Err(Error::new(SqlState::SYNTAX_ERROR, message));
+            }
+            "header" if binary => {
+                return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, "cannot specify HEADER in BINARY mode"));
+            }
+            "quote" | "escape" | "force_quote" | "force_not_null" | "force_null" if !csv => {
+                let shown = name.replace('_', " ");
+                let message = match name.as_str() {
+                    "quote" | "escape" => format!("COPY {name} available only in CSV mode"),
+                    _ => format!("COPY {shown} available only in CSV mode"),
+                };
+                return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+            }
+            "header" if value.as_deref().is_some_and(|value| value.eq_ignore_ascii_case("match")) => {
+                (options.header, options.header_match) = (true, true);
+            }
             "header" => options.header = is_on(value)?,
+            "force_quote" => options.force_quote = column_list(name, value)?,
+            "force_not_null" => options.force_not_null = column_list(name, value)?,
+            "force_null" => options.force_null = column_list(name, value)?,
             "null" => options.null = value.clone().unwrap_or_default(),
             "delimiter" => options.delimiter = one_byte("delimiter", value)?,
             "quote" => options.quote = one_byte("quote", value)?,
@@ -558,6 +605,40 @@ fn copy_options(r: &mut Reader<'_>) -> Result<CopyOptions> {
         options.escape = options.quote;
     }
     Ok(options)
+}
+
+/// The columns of an option in its old form: `*`, or names without parentheses.
+fn old_columns(r: &mut Reader<'_>) -> Result<String> {
+    if r.eat_symbol("*") {
+        return Ok("*".into());
+    }
+    let mut names = vec![homenode_engine::quote_name(&r.identifier()?)];
+    while r.eat_symbol(",") {
+        names.push(homenode_engine::quote_name(&r.identifier()?));
+    }
+    Ok(format!("({})", names.join(", ")))
+}
+
+/// The columns of an option: `*`, or names in parentheses.
+fn column_list(option: &str, value: &Option<String>) -> Result<Columns> {
+    let text = value.as_deref().unwrap_or("");
+    let mut tokens = Vec::new();
+    lexer::lex(text, &mut tokens)?;
+    let mut r = Reader::new(text, &tokens);
+    if r.eat_symbol("*") {
+        return Ok(Columns::All);
+    }
+    let mut names = Vec::new();
+    if !r.eat_symbol("(") {
+        let message = format!("argument to option \"{option}\" must be a list of column names");
+        return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message));
+    }
+    loop {
+        names.push(r.identifier()?);
+        if !r.eat_symbol(",") {
+            return Ok(Columns::Named(names));
+        }
+    }
 }
 
 fn one_byte(what: &str, value: &Option<String>) -> Result<u8> {

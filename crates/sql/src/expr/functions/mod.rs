@@ -1,11 +1,14 @@
 //! The functions of the table, by what they work on.
 
+mod bytes_text;
 mod json;
 mod math;
+mod number_format;
 pub(super) mod sets;
 mod system;
 mod text;
 mod times;
+mod to_char;
 
 pub(super) use math::{float_power, numeric_power};
 
@@ -20,6 +23,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Function> {
         .chain(times::FUNCTIONS)
         .chain(system::FUNCTIONS)
         .chain(json::functions())
+        .chain(to_char::FUNCTIONS)
 }
 
 // Arguments have been cast to the types of the table: what is not of its type there is not reached.

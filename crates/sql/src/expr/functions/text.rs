@@ -2,7 +2,7 @@
 
 use super::super::function::{ANY, Body, Function, Volatility, strict};
 use super::super::pattern;
-use super::{int, sets, text};
+use super::{bytes_text, int, sets, text};
 use homenode_types::Type::{self, Bool, Bytea, Int4, Name, Text, TextArray};
 use homenode_types::{Error, Result, SqlState, Value, array};
 
@@ -123,14 +123,8 @@ pub(super) static FUNCTIONS: &[Function] = &[
         Value::Null => ok("NULL"),
         value => ok(quote_literal(text(value))),
     }),
-    strict("encode", &[Bytea, Text], Text, |a| match text(&a[1]).to_ascii_lowercase().as_str() {
-        "hex" => ok(bytes(&a[0]).iter().map(|b| format!("{b:02x}")).collect::<String>()),
-        other => Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, format!("unrecognized encoding: \"{other}\""))),
-    }),
-    strict("decode", &[Text, Text], Bytea, |a| match text(&a[1]).to_ascii_lowercase().as_str() {
-        "hex" => Value::parse_text(&format!("\\x{}", text(&a[0])), Bytea.into()),
-        other => Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, format!("unrecognized encoding: \"{other}\""))),
-    }),
+    strict("encode", &[Bytea, Text], Text, |a| bytes_text::encode(bytes(&a[0]), text(&a[1])).map(Value::Text)),
+    strict("decode", &[Text, Text], Bytea, |a| bytes_text::decode(text(&a[0]), text(&a[1])).map(Value::Bytea)),
     strict("regexp_replace", &[Text, Text, Text], Text, |a| {
         pattern::replace(text(&a[0]), text(&a[1]), text(&a[2]), "")
     }),

@@ -50,6 +50,26 @@ pub(super) static FUNCTIONS: &[Function] = &[
         if in_range { Ok(Value::Timestamptz(us as i64)) } else { Err(out_of_range("timestamp")) }
     }),
     strict("make_date", &[Int4, Int4, Int4], Date, |a| make_date(int(&a[0]), int(&a[1]), int(&a[2]))),
+    session("age", &[Timestamp], Type::Interval, |a, env| {
+        let today = env.host.transaction_time_us().div_euclid(DAY_US) * DAY_US;
+        age(&[Value::Timestamp(today), a[0].clone()])
+    }),
+    session("age", &[Timestamptz], Type::Interval, |a, env| {
+        let today = env.host.transaction_time_us().div_euclid(DAY_US) * DAY_US;
+        age(&[Value::Timestamptz(today), a[0].clone()])
+    }),
+    strict("make_time", &[Int4, Int4, Float8], Time, |a| clock(a).map(Value::Time)),
+    strict("make_timestamp", &[Int4, Int4, Int4, Int4, Int4, Float8], Timestamp, |a| moment(a).map(Value::Timestamp)),
+    strict("make_timestamptz", &[Int4, Int4, Int4, Int4, Int4, Float8], Timestamptz, |a| {
+        moment(a).map(Value::Timestamptz)
+    }),
+    strict("date_bin", &[Type::Interval, Timestamp, Timestamp], Timestamp, |a| bin(a).map(Value::Timestamp)),
+    strict("date_bin", &[Type::Interval, Timestamptz, Timestamptz], Timestamptz, |a| bin(a).map(Value::Timestamptz)),
+    strict("justify_days", &[Type::Interval], Type::Interval, |a| match a[0] {
+        Value::Interval(i) => justify_days(i).map(Value::Interval),
+        _ => Ok(Value::Null),
+    }),
+    strict("isfinite", &[Date], Type::Bool, |a| Ok(Value::Bool(!matches!(a[0], Value::Date(i32::MIN | i32::MAX))))),
     strict("isfinite", &[Timestamp], Type::Bool, |a| {
         Ok(Value::Bool(!matches!(a[0], Value::Timestamp(i64::MIN | i64::MAX))))
     }),
@@ -70,6 +90,58 @@ pub(super) static FUNCTIONS: &[Function] = &[
         _ => Ok(Value::Null),
     }),
 ];
+
+/// Hour, minute and seconds as microseconds.
+fn clock(a: &[Value]) -> Result<i64> {
+    let (hour, minute, second) = (int(&a[0]), int(&a[1]), float(&a[2]));
+    let us = (second * 1e6).round_ties_even();
+    let whole_day = hour == 24 && minute == 0 && us == 0.0;
+    if !(whole_day || (0..24).contains(&hour)) || !(0..60).contains(&minute) || !(0.0..=60e6).contains(&us) {
+        let message = format!("time field value out of range: {hour}:{minute:02}:{second:02}");
+        return Err(Error::new(SqlState::DATETIME_FIELD_OVERFLOW, message));
+    }
+    Ok((hour * 3600 + minute * 60) * 1_000_000 + us as i64)
+}
+
+fn moment(a: &[Value]) -> Result<i64> {
+    let Value::Date(days) = make_date(int(&a[0]), int(&a[1]), int(&a[2]))? else { return Ok(0) };
+    let us = i64::from(days).checked_mul(DAY_US).map(|midnight| midnight.saturating_add(clock(&a[3..]).unwrap_or(0)));
+    clock(&a[3..])?;
+    us.filter(|us| homenode_types::datetime::timestamp_in_range(*us)).ok_or_else(|| out_of_range("timestamp"))
+}
+
+/// The start of the stride, counted from the origin, that a moment is in (timestamp_bin).
+fn bin(a: &[Value]) -> Result<i64> {
+    let us = |v: &Value| match v {
+        Value::Timestamp(us) | Value::Timestamptz(us) => *us,
+        _ => 0,
+    };
+    let (Value::Interval(stride), at, origin) = (&a[0], us(&a[1]), us(&a[2])) else { return Ok(0) };
+    if stride.months != 0 {
+        return Err(Error::unsupported("timestamps cannot be binned into intervals containing months or years"));
+    }
+    let stride = i64::from(stride.days).saturating_mul(DAY_US).saturating_add(stride.us);
+    if stride <= 0 {
+        return Err(Error::new(SqlState::DATETIME_FIELD_OVERFLOW, "stride must be greater than zero"));
+    }
+    let since = at.checked_sub(origin).ok_or_else(|| out_of_range("interval"))?;
+    Ok(origin + since.div_euclid(stride) * stride)
+}
+
+/// 30 days as a month, as many as there are (interval_justify_days).
+fn justify_days(i: Interval) -> Result<Interval> {
+    let months = i64::from(i.months) + i64::from(i.days / 30);
+    let mut justified =
+        Interval { months: i32::try_from(months).map_err(|_| out_of_range("interval"))?, days: i.days % 30, us: i.us };
+    if justified.months > 0 && justified.days < 0 {
+        justified.days += 30;
+        justified.months -= 1;
+    } else if justified.months < 0 && justified.days > 0 {
+        justified.days -= 30;
+        justified.months += 1;
+    }
+    Ok(justified)
+}
 
 fn out_of_range(what: &str) -> Error {
     Error::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("{what} out of range"))
