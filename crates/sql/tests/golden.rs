@@ -209,3 +209,8 @@ fn functions() {
 fn rows() {
     run("rows");
 }
+
+#[test]
+fn writable() {
+    run("writable");
+}

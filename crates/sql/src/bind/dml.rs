@@ -4,6 +4,8 @@ use super::block::mark;
 use super::from::{FromBinder, conjuncts};
 use super::names::column_name;
 use super::scope::{Clause, FromScope, Offered, Outer};
+use super::several::several;
+use super::updatable::WrittenView;
 use super::{Binder, at, folded, no_column, split_name};
 use crate::checks::Checks;
 use crate::expr::{self, Bound, Expr, NoColumns, Params};
@@ -21,6 +23,14 @@ use std::sync::Arc;
 pub(crate) struct ReturningPlan {
     pub output: Vec<Expr>,
     pub fields: Vec<Field>,
+}
+
+impl ReturningPlan {
+    fn add(&mut self, column: &Offered) {
+        let (table, attribute) = column.origin;
+        self.output.push(column.bound.expr.clone());
+        self.fields.push(Field { name: column.name.clone(), ty: column.bound.ty, table, attribute });
+    }
 }
 
 /// Where inserted rows come from.
@@ -117,13 +127,19 @@ pub(crate) fn visible_columns(table: &Table) -> Vec<usize> {
     (0..table.columns.len()).filter(|&column| table.columns[column].is_visible()).collect()
 }
 
-fn target_columns(table: &Table, names: &[ast::Ident]) -> Result<Vec<usize>> {
+fn target_columns(table: &Table, view: Option<&WrittenView>, names: &[ast::Ident]) -> Result<Vec<usize>> {
+    if let (Some(view), []) = (view, names) {
+        return Ok(view.places());
+    }
     if names.is_empty() {
         return Ok(visible_columns(table));
     }
     let mut columns = Vec::with_capacity(names.len());
     for ident in names {
-        let column = column_of(table, ident)?;
+        let column = match view {
+            Some(view) => view.column(ident, "insert into")?,
+            None => column_of(table, ident)?,
+        };
         if columns.contains(&column) {
             let message = format!("column \"{}\" specified more than once", folded(ident));
             return Err(at(Error::new(SqlState::DUPLICATE_COLUMN, message), ident.span));
@@ -209,10 +225,13 @@ impl Binder<'_> {
         let finds =
             matches!(&insert.on, Some(ast::OnInsert::OnConflict(conflict)) if conflict.conflict_target.is_some());
         let read = insert.returning.is_some() || finds;
-        let table =
-            self.table(name, if read { Privileges::INSERT.with(Privileges::SELECT) } else { Privileges::INSERT })?;
+        let needs = if read { Privileges::INSERT.with(Privileges::SELECT) } else { Privileges::INSERT };
+        let (table, view) = self.written(name, needs, "insert into")?;
+        if view.is_some() && insert.on.is_some() {
+            return Err(Error::unsupported("ON CONFLICT of a view"));
+        }
         self.tables.borrow_mut().clear();
-        let columns = target_columns(&table, &insert.columns)?;
+        let columns = target_columns(&table, view.as_ref(), &insert.columns)?;
         self.overriding.set(overriding);
         let mut defaults: Vec<Option<Expr>> = vec![None; table.columns.len()];
         let source = match insert.source.as_deref() {
@@ -229,7 +248,8 @@ impl Binder<'_> {
             },
         };
         let reads_target = self.tables.borrow().iter().any(|used| used.oid == table.oid);
-        let alias = insert.table_alias.as_ref().map_or_else(|| table.name.clone(), folded);
+        let own_name = view.as_ref().map_or(&table.name, |view| &view.view.name);
+        let alias = insert.table_alias.as_ref().map_or_else(|| own_name.clone(), folded);
         let conflict = match &insert.on {
             None => None,
             Some(ast::OnInsert::OnConflict(conflict)) => {
@@ -240,7 +260,13 @@ impl Binder<'_> {
             }
             Some(_) => return Err(Error::new(SqlState::SYNTAX_ERROR, "syntax error at or near \"DUPLICATE\"")),
         };
-        let returning = self.returning(insert.returning.as_deref(), &table, &alias, params)?;
+        let returning = match &view {
+            Some(view) => {
+                let columns = view.offered(&alias);
+                self.returning_in(insert.returning.as_deref(), &columns, &columns, params)?
+            }
+            None => self.returning(insert.returning.as_deref(), &table, &alias, params)?,
+        };
         let foreign_updates = match &conflict {
             Some(Conflict::Update { assignments, .. }) => Watch::updates(self.definitions, &table, |column| {
                 assignments.iter().any(|(assigned, _)| *assigned == column)
@@ -425,7 +451,7 @@ impl Binder<'_> {
         let all: Vec<Offered> = own.iter().cloned().chain(excluded).collect();
         let outer = RefCell::new(Vec::new());
         let scope = FromScope { qualified: &all, ..self.plain_scope(&own, &outer, "UPDATE") };
-        let assignments = self.assignments(table, &update.assignments, &scope, params)?;
+        let assignments = self.assignments(table, None, &update.assignments, &scope, params)?;
         let conditions = match &update.selection {
             Some(tree) => conjuncts(expr::bind_to(tree, ColumnType::new(Type::Bool), false, &scope, params)?.expr),
             None => Vec::new(),
@@ -436,6 +462,7 @@ impl Binder<'_> {
     fn assignments(
         &self,
         table: &Table,
+        view: Option<&WrittenView>,
         list: &[ast::Assignment],
         scope: &FromScope<'_>,
         params: &mut Params,
@@ -452,7 +479,10 @@ impl Binder<'_> {
             };
             for (name, value) in pairs {
                 let (_, ident) = split_name(name)?;
-                let column = column_of(table, ident)?;
+                let column = match view {
+                    Some(view) => view.column(ident, "update")?,
+                    None => column_of(table, ident)?,
+                };
                 if assignments.iter().any(|(known, _)| *known == column) {
                     let message = format!("multiple assignments to same column \"{}\"", folded(ident));
                     return Err(Error::new(SqlState::SYNTAX_ERROR, message));
@@ -500,7 +530,7 @@ impl Binder<'_> {
         let outer = RefCell::new(Vec::new());
         let scope =
             FromScope { qualified: &write.from.qualified, ..self.plain_scope(&write.from.offered, &outer, "UPDATE") };
-        let assignments = self.assignments(&write.table, assignments, &scope, params)?;
+        let assignments = self.assignments(&write.table, write.view.as_ref(), assignments, &scope, params)?;
         let returning = self.returning_in(returning.as_deref(), &write.from.offered, &write.from.qualified, params)?;
         let mut needed = vec![false; write.from.width];
         assignments.iter().for_each(|(_, value)| mark(value, &mut needed));
@@ -567,12 +597,23 @@ impl Binder<'_> {
         let ast::TableFactor::Table { name, alias, args: None, .. } = factor else {
             return Err(Error::unsupported(format!("{what} of something other than a table")));
         };
-        let table = self.table(name, needs)?;
+        let verb = if what == "DELETE" { "delete from" } else { "update" };
+        let (table, view) = self.written(name, needs, verb)?;
         let outer: Outer = RefCell::new(Vec::new());
         let mut binder = FromBinder::new(self, None, &outer);
-        binder.add_target(table.clone(), alias.as_ref().map(|alias| &alias.name))?;
+        let alias = alias.as_ref().map(|alias| alias.name.clone());
+        let own_name = view.as_ref().map(|view| ast::Ident::with_quote('"', view.view.name.clone()));
+        let alias = alias.or(own_name);
+        binder.add_target(table.clone(), alias.as_ref())?;
+        if let (Some(view), Some(alias)) = (&view, &alias) {
+            // The statement sees the view's columns, which are computed from the table's registers.
+            let columns = view.offered(&folded(alias));
+            binder.from.relations[0].columns.clone_from(&columns);
+            binder.from.offered.clone_from(&columns);
+            binder.from.qualified = columns;
+        }
         let from = binder.bind(others, params)?;
-        let conditions = match selection {
+        let mut conditions = match selection {
             Some(tree) => {
                 let scope =
                     FromScope { qualified: &from.qualified, ..self.plain_scope(&from.offered, &outer, "WHERE") };
@@ -580,7 +621,8 @@ impl Binder<'_> {
             }
             None => Vec::new(),
         };
-        Ok(Write { table, from, conditions })
+        conditions.extend(view.iter().flat_map(|view| view.conditions.iter().cloned()));
+        Ok(Write { table, view, from, conditions })
     }
 
     fn plan_target(
@@ -638,14 +680,24 @@ impl Binder<'_> {
                 ast::SelectItem::UnnamedExpr(tree) => (tree, column_name(tree)),
                 ast::SelectItem::ExprWithAlias { expr, alias } => (expr, folded(alias)),
                 ast::SelectItem::Wildcard(_) => {
-                    for column in offered {
-                        let (table, attribute) = column.origin;
-                        plan.output.push(column.bound.expr.clone());
-                        plan.fields.push(Field { name: column.name.clone(), ty: column.bound.ty, table, attribute });
+                    offered.iter().for_each(|column| plan.add(column));
+                    continue;
+                }
+                ast::SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
+                    let (_, ident) = split_name(name)?;
+                    let relation = folded(ident);
+                    let before = plan.output.len();
+                    let own = |column: &&Offered| column.relation.as_deref() == Some(&relation);
+                    qualified.iter().filter(own).for_each(|column| plan.add(column));
+                    if plan.output.len() == before {
+                        let message = format!("missing FROM-clause entry for table \"{relation}\"");
+                        return Err(at(Error::new(SqlState::UNDEFINED_TABLE, message), ident.span));
                     }
                     continue;
                 }
-                ast::SelectItem::QualifiedWildcard(..) => return Err(Error::unsupported("RETURNING table.*")),
+                ast::SelectItem::QualifiedWildcard(..) => {
+                    return Err(Error::unsupported("an expanded composite value"));
+                }
             };
             let mut bound = expr::bind(tree, &scope, params)?;
             if bound.ty.ty == Type::Unknown {
@@ -660,6 +712,7 @@ impl Binder<'_> {
 
 struct Write {
     table: Arc<Table>,
+    view: Option<WrittenView>,
     from: super::from::From,
     conditions: Vec<Expr>,
 }
@@ -691,63 +744,4 @@ pub(crate) fn copy_column(table: &Table, name: &str) -> Result<usize> {
         error.message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name);
         error
     })
-}
-
-/// The values of `SET (a, b, ...) = ...`: those of a row, or the columns of a query. The query is run once for each column.
-fn several(
-    count: usize,
-    value: &ast::Expr,
-    binder: &Binder<'_>,
-    scope: &FromScope<'_>,
-    params: &mut Params,
-) -> Result<Vec<ast::Expr>> {
-    let row = |list: &ast::FunctionArgumentList| {
-        let args = list.args.iter().map(|arg| match arg {
-            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(tree)) => Some(tree.clone()),
-            _ => None,
-        });
-        args.collect::<Option<Vec<_>>>()
-    };
-    let values = match value {
-        ast::Expr::Tuple(values) => Some(values.clone()),
-        ast::Expr::Function(call) if call.name.to_string().eq_ignore_ascii_case("row") => match &call.args {
-            ast::FunctionArguments::List(list) => row(list),
-            _ => None,
-        },
-        ast::Expr::Subquery(query) => {
-            let (plan, _) = binder.query(query, Some(scope), params, false)?;
-            let columns = plan.fields.len();
-            if columns != count {
-                let message = "number of columns does not match number of values";
-                return Err(Error::new(SqlState::SYNTAX_ERROR, message));
-            }
-            (0..columns).map(|column| one_column(query, column, columns)).collect::<Result<Vec<_>>>().map(Some)?
-        }
-        _ => None,
-    };
-    let Some(values) = values else {
-        let message = "source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression";
-        return Err(Error::new(SqlState::FEATURE_NOT_SUPPORTED, message));
-    };
-    if values.len() != count {
-        let message = "number of columns does not match number of values";
-        return Err(Error::new(SqlState::SYNTAX_ERROR, message));
-    }
-    Ok(values)
-}
-
-/// A query's column as a scalar subquery: `(SELECT c2 FROM (query) AS q(c1, c2, ...))`.
-fn one_column(query: &ast::Query, column: usize, columns: usize) -> Result<ast::Expr> {
-    let names: Vec<String> = (0..columns).map(|number| format!("c{number}")).collect();
-    let shape = format!("(SELECT q.c{column} FROM (SELECT 1) AS q({}))", names.join(", "));
-    let mut tree = crate::parse::expression(&shape)?;
-    let wrong = || Error::internal("the parser made something else of a subquery");
-    let ast::Expr::Subquery(outside) = &mut tree else { return Err(wrong()) };
-    let ast::SetExpr::Select(select) = &mut *outside.body else { return Err(wrong()) };
-    let Some(ast::TableFactor::Derived { subquery, .. }) = select.from.first_mut().map(|item| &mut item.relation)
-    else {
-        return Err(wrong());
-    };
-    **subquery = query.clone();
-    Ok(tree)
 }

@@ -12,6 +12,8 @@ mod scope;
 mod select;
 mod semijoin;
 mod series;
+mod several;
+mod updatable;
 mod view;
 mod window;
 

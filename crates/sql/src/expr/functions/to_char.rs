@@ -304,6 +304,7 @@ struct Found {
     hour: i64,
     minute: i64,
     second: i64,
+    second_of_day: Option<i64>,
     us: i64,
     afternoon: Option<bool>,
     before_christ: bool,
@@ -319,7 +320,7 @@ fn read(input: &str, pattern: &str) -> Result<i64> {
             // A separator of the pattern passes over any separator, or nothing; other text over as many characters.
             let Piece::Text(text) = piece else { continue };
             if text.chars().all(|c| !c.is_alphanumeric()) {
-                rest = rest.trim_start_matches(|c: char| !c.is_alphanumeric() && c != '-' && c != '+' || c == '-');
+                rest = rest.trim_start_matches(|c: char| !c.is_alphanumeric() && c != '+');
             } else {
                 let skip = text.chars().count();
                 rest = rest.char_indices().nth(skip).map_or("", |(at, _)| &rest[at..]);
@@ -374,7 +375,7 @@ fn read_field<'a>(found: &mut Found, keyword: &str, start: &'a str, glued: bool,
         }
         "MI" => found.minute = digits(2)?,
         "SS" => found.second = digits(2)?,
-        "SSSSS" | "SSSS" => found.second = digits(5)?,
+        "SSSSS" | "SSSS" => found.second_of_day = Some(digits(5)?),
         "MS" | "US" | "FF1" | "FF2" | "FF3" | "FF4" | "FF5" | "FF6" => {
             let width = match keyword {
                 "MS" => 3,
@@ -463,10 +464,12 @@ fn assemble(found: &Found, input: &str) -> Result<i64> {
         Some(false) if found.hour == 12 => 0,
         _ => found.hour,
     };
-    if hour > 24 || found.minute > 59 || (found.second > 60 && found.second > 86_399) {
+    if hour > 23 || found.minute > 59 || found.second > 59 || found.second_of_day.is_some_and(|second| second > 86_399)
+    {
         return Err(bad());
     }
-    let time_us = (hour * 3600 + found.minute * 60 + found.second) * 1_000_000 + found.us;
+    let seconds = found.second_of_day.unwrap_or(hour * 3600 + found.minute * 60 + found.second);
+    let time_us = seconds * 1_000_000 + found.us;
     let us = days.checked_mul(DAY_US).and_then(|us| us.checked_add(time_us)).ok_or_else(bad)?;
     if homenode_types::datetime::timestamp_in_range(us) { Ok(us) } else { Err(bad()) }
 }
