@@ -32,7 +32,7 @@ Options of run and c2c:
   --for <TIME>         Simulated time measured: 500us, 20ms, 1s [default: the workload's]
   --warm <TIME>        Simulated time before that [default: the workload's]
   --seed <SEED>        The seed [default: 1]
-  --policy <NAME>      Where tables lie, for workloads that ask
+  --policy <NAME>      Which rows updates choose: uniform or zipfian [default: uniform]
   --far-memory         Add the machine's node of slow memory
   --free <NAME>        What if this cost nothing: threads, a struct or struct.field; again for more
   --part <FIELD>       What if this struct.field had a line for itself; again for more
@@ -106,7 +106,7 @@ pub struct RunOptions {
     pub warm_ns: u64,
     /// The seed.
     pub seed: u64,
-    /// A policy's name, empty for the workload's.
+    /// Which rows updates choose; empty: uniform.
     pub policy: String,
     /// Add the far memory.
     pub far_memory: bool,
@@ -230,7 +230,7 @@ fn parse_run(args: &[String]) -> Result<Option<RunOptions>, String> {
             "--for" => options.for_ns = time(arg, value()?)?,
             "--warm" => options.warm_ns = time(arg, value()?)?,
             "--seed" => options.seed = number(arg, value()?)?,
-            "--policy" => options.policy = value()?.clone(),
+            "--policy" => options.policy = policy(value()?)?,
             "--top" => options.top = count(arg, value()?)?,
             "--pages" => options.pages = number(arg, value()?)? as usize,
             "--far-memory" => options.far_memory = true,
@@ -262,6 +262,14 @@ fn parse_reproduce(args: &[String]) -> Result<Option<ReproduceOptions>, String> 
         }
     }
     Ok(Some(options))
+}
+
+fn policy(text: &str) -> Result<String, String> {
+    let known = ["uniform", "zipfian"];
+    match known.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("there is no policy '{text}'; known are {}", known.join(", "))),
+    }
 }
 
 fn count(name: &str, text: &str) -> Result<usize, String> {
@@ -321,6 +329,8 @@ mod tests {
             assert!(of(text).is_err(), "{text}");
         }
         assert_eq!(of(""), Ok(Command::Help));
+        assert!(of("run --policy foo").unwrap_err().contains("there is no policy 'foo'"));
+        assert!(of("run --policy zipfian --workload update-index").is_ok());
         for text in ["run --nodes 0", "run --nodes 1,x", "run --for 5", "run --for 0ms", "run --for -1s", "run --cores"]
         {
             assert!(of(text).is_err(), "{text}");

@@ -13,6 +13,8 @@ use std::collections::VecDeque;
 const EXCLUSIVE: u32 = 1 << 24;
 const SHARED: u32 = 1;
 const HAS_WAITERS: u32 = 1 << 30;
+/// Somebody was woken and has not tried yet: the lock is as good as taken.
+const HANDED: u32 = 1 << 29;
 const COUNTS: u32 = (1 << 25) - 1;
 
 /// How the lock is wanted.
@@ -72,14 +74,15 @@ impl LwLock {
             let free = match mode {
                 Mode::Exclusive => now & COUNTS == 0,
                 Mode::Shared if !self.fair || turn == Turn::Woken => now & EXCLUSIVE == 0,
-                Mode::Shared if turn == Turn::Listed => now & COUNTS == 0,
+                Mode::Shared if turn == Turn::Listed => now & (COUNTS | HANDED) == 0,
                 Mode::Shared => now & (EXCLUSIVE | HAS_WAITERS) == 0,
             };
             if !free {
                 return false;
             }
             let add = if mode == Mode::Exclusive { EXCLUSIVE } else { SHARED };
-            match self.state.compare_exchange(now, now + add, Ordering::AcqRel, Ordering::Relaxed) {
+            let next = if turn == Turn::Woken { (now + add) & !HANDED } else { now + add };
+            match self.state.compare_exchange(now, next, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(other) => now = other,
             }
@@ -106,7 +109,8 @@ impl LwLock {
             self.with_list(|waiters| {
                 let waiter = Waiter { mode, task: me.clone() };
                 if turn == Turn::Woken {
-                    waiters.push_front(waiter)
+                    waiters.push_front(waiter);
+                    self.state.fetch_and(!HANDED, Ordering::AcqRel);
                 } else {
                     waiters.push_back(waiter)
                 }
@@ -162,6 +166,9 @@ impl LwLock {
             }
             if waiters.is_empty() {
                 self.state.fetch_and(!HAS_WAITERS, Ordering::AcqRel);
+            }
+            if !woken.is_empty() {
+                self.state.fetch_or(HANDED, Ordering::AcqRel);
             }
             woken
         });

@@ -21,7 +21,9 @@ pub fn html(all: &[(&Experiment, Results)], targets: &[Target], tables: &Tables,
          <style>{STYLE}</style><h1>The documents' findings, on simulated machines</h1><p>Every number that is not a \
          document's comes from a simulated machine: costs of cache lines, memory, links and wake-ups by published latencies, \
          no instruction timing. It ranks designs and gives ratios; it is no measurement. Bars are the middle of the seeds, whiskers the \
-         least and the largest.{}</p>",
+         least and the largest; grey: the document, orange: the old design, pink: the document's remedy, blue: Homenode. Below the bars is the \
+         number of nodes used, or a machine. In the tables, HITM (answered by a copy that another core had modified) and memory are \
+         accesses for each unit counted, local or remote, in the first seed's run.{}</p>",
         if quick { " <b>Quick: short runs, two seeds.</b>" } else { "" },
     );
     if !targets.is_empty() {
@@ -45,7 +47,7 @@ fn section(out: &mut String, experiment: &Experiment, results: &Results) {
     let better = if experiment.less_is_better { "less is better" } else { "more is better" };
     let _ = write!(
         out,
-        "<h2 id=\"{}\">{}</h2><p class=\"source\">{} (<code>cargo lab reproduce {}</code>)</p><p>{}</p>{}<p class=\"source\">{}; {better}</p>",
+        "<h2 id=\"{}\">{}</h2><p class=\"source\">{} (<code>cargo lab reproduce {}</code>)</p><p>The document: {}</p>{}<p class=\"source\">{}; {better}</p>",
         experiment.name,
         escape(experiment.title),
         escape(experiment.source),

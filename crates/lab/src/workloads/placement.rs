@@ -140,9 +140,9 @@ pub const VICTIMS: Workload = Workload {
     sessions_per_core: 1,
     processes: true,
     smaller_caches: 32,
-    for_ns: 2_000_000,
-    // The buffers are filled in this time.
-    warm_ns: 4_000_000,
+    for_ns: 4_000_000,
+    // The buffers are filled in this time, and sessions no longer go through theirs side by side.
+    warm_ns: 20_000_000,
     set_up: victims,
 };
 
