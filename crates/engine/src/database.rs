@@ -276,7 +276,7 @@ fn pool_as_saved(
     dir: &Path,
     options: &Options,
     log: &Arc<Log>,
-    planned: &Topology,
+    (planned, io_cpus): (&Topology, &[usize]),
 ) -> Result<(Arc<Pool>, Vec<String>)> {
     let mut refused = options.saved.ignored.clone();
     if !options.saved.is_empty() {
@@ -284,14 +284,14 @@ fn pool_as_saved(
         let room = homenode_memory::available_bytes(planned).unwrap_or(u64::MAX);
         let pool = match wanted > room {
             true => Err(no_room(wanted, room)),
-            false => make_pool(dir, options, &options.saved, log, planned),
+            false => make_pool(dir, options, &options.saved, log, (planned, io_cpus)),
         };
         match pool {
             Ok(pool) => return Ok((pool, refused)),
             Err(error) => refused.push(format!("{}: {}", options.saved, error.message)),
         }
     }
-    make_pool(dir, options, &SavedSettings::default(), log, planned).map(|pool| (pool, refused))
+    make_pool(dir, options, &SavedSettings::default(), log, (planned, io_cpus)).map(|pool| (pool, refused))
 }
 
 fn no_room(bytes: u64, room: u64) -> Error {
@@ -305,7 +305,7 @@ fn make_pool(
     options: &Options,
     saved: &SavedSettings,
     log: &Arc<Log>,
-    planned: &Topology,
+    (planned, io_cpus): (&Topology, &[usize]),
 ) -> Result<Arc<Pool>> {
     let file = File::open(&dir.join("pages"), &OpenOptions::new().read(true).write(true).create(true)).sql()?;
     let wanted = saved.pool_policy.as_ref().unwrap_or(&options.pool_policy);
@@ -323,6 +323,7 @@ fn make_pool(
         partitions: options.lanes,
         huge_pages: options.huge_pages,
         read_ahead: options.read_ahead,
+        io_cpus: io_cpus.to_vec(),
         policy,
         far_nodes: options.far_nodes.clone(),
         far_bytes: options.far_bytes,
@@ -383,12 +384,18 @@ impl Database {
         let topology = Arc::new(options.topology.clone().unwrap_or_else(Topology::discover));
         let planned = if options.numa { topology.clone() } else { Arc::new(topology.as_one_node()) };
         let nodes = lane_nodes(&planned, options.lanes);
+        // What only reads and writes runs near the device, where the system says where that is.
+        let io_cpus = Device::of(&dir, &topology).near_cpus(&planned).unwrap_or_default();
+        if !io_cpus.is_empty() {
+            fs::read_near(&io_cpus);
+        }
         let log_config = LogConfig {
             buffer_bytes: options.log_buffer_bytes.max(LOG_BUFFER_BYTES_MIN),
             segment_bytes: options.log_segment_bytes,
             insert_slots: (options.lanes * 2).max(8),
             sync: options.sync,
             nodes: nodes.clone(),
+            io_cpus: io_cpus.clone(),
             ..LogConfig::new(&dir)
         };
         let control = control::read(&dir).sql()?;
@@ -398,11 +405,7 @@ impl Database {
             None => Log::create(log_config).sql()?,
             Some(_) => Log::open_at(log_config, plan.log_end).sql()?,
         };
-        // Pages are read by threads near the device, where the system says where that is.
-        if let Some(cpus) = Device::of(&dir, &topology).near_cpus(&planned) {
-            fs::read_near(&cpus);
-        }
-        let (pool, refused_settings) = pool_as_saved(&dir, &options, &log, &planned)?;
+        let (pool, refused_settings) = pool_as_saved(&dir, &options, &log, (&planned, &io_cpus))?;
         let recovered = recovery::run(&dir, plan, &pool, &log, options.lanes)?;
         let catalog_tree = match recovered.catalog_root {
             Some(root) => Tree::open(pool.clone(), log.clone(), CATALOG_TREE_ID, root),

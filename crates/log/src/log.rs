@@ -39,6 +39,8 @@ pub struct LogConfig {
     pub sync: bool,
     /// On which nodes the lanes' workers live.
     pub nodes: Nodes,
+    /// The CPUs near the device: the threads that write, sync and prepare segments run there. Empty: anywhere.
+    pub io_cpus: Vec<usize>,
 }
 
 impl LogConfig {
@@ -51,6 +53,7 @@ impl LogConfig {
             insert_slots: 32,
             sync: true,
             nodes: Nodes::default(),
+            io_cpus: Vec::new(),
         }
     }
 
@@ -238,7 +241,7 @@ impl Log {
             ring_waits: CachePadded(AtomicU64::new(0)),
         });
         homenode_platform::name_memory(&raw const *shared, 1, "log::Shared", Shared::FIELDS);
-        let threads = Mutex::new(spawn_threads(&shared, first, &config.nodes));
+        let threads = Mutex::new(spawn_threads(&shared, first, &config.nodes, &config.io_cpus));
         let max_payload = record::MAX_PAYLOAD.min(config.buffer_bytes / 4);
         Ok(Arc::new(Log { shared, dir, max_payload, threads }))
     }
@@ -482,15 +485,26 @@ impl Drop for Log {
 }
 
 /// In the order in which they have to end: the flusher; the thread that syncs, if there is one; the others.
-fn spawn_threads(shared: &Arc<Shared>, first: Segment, nodes: &Nodes) -> Vec<JoinHandle> {
+fn spawn_threads(shared: &Arc<Shared>, first: Segment, nodes: &Nodes, io_cpus: &[usize]) -> Vec<JoinHandle> {
+    let near_device = |name: &str, work: Box<dyn FnOnce() + Send>| {
+        let cpus = io_cpus.to_vec();
+        thread::spawn(name, move || {
+            if !cpus.is_empty() {
+                // Refused in some containers; then it writes from farther away.
+                let _ = thread::pin_to_cpus(&cpus);
+            }
+            work();
+        })
+    };
     let flusher = Flusher::new(shared.clone(), first);
-    let mut threads = vec![thread::spawn("log-flusher", move || flusher.run())];
+    let mut threads = vec![near_device("log-flusher", Box::new(move || flusher.run()))];
     if shared.syncs.is_some() {
         let shared = shared.clone();
-        threads.push(thread::spawn("log-syncer", move || syncer::run(&shared)));
+        threads.push(near_device("log-syncer", Box::new(move || syncer::run(&shared))));
     }
     let supplied = shared.clone();
-    threads.push(thread::spawn("log-supply", move || supplied.supply.run(|| supplied.flusher.wake())));
+    let supply = move || supplied.supply.run(|| supplied.flusher.wake());
+    threads.push(near_device("log-supply", Box::new(supply)));
     for node in 0..shared.committers.nodes().len() {
         let (shared, cpus) = (shared.clone(), nodes.cpus[node].clone());
         threads.push(thread::spawn(&format!("log-relay-{node}"), move || relay::run(&shared, node, &cpus)));

@@ -25,7 +25,7 @@ use crate::partition::{Partition, balance};
 use crate::partitions::Partitions;
 use crate::stats::bump;
 use crate::writeback::{BATCH_PAGES, Batch, Buffers};
-use crate::{NO_PAGE, PageNo, Pool, PoolError};
+use crate::{NO_PAGE, PageNo, Pool, PoolConfig, PoolError};
 
 /// How often a cleaner looks round unasked.
 const IDLE_NS: u64 = 100_000_000;
@@ -52,6 +52,8 @@ struct Cleaner {
 /// All cleaners of a pool.
 pub(crate) struct Cleaners {
     stop: AtomicBool,
+    /// The CPUs near the device; empty where that says nothing.
+    io_cpus: Vec<usize>,
     /// How long a task waits for a frame before it gives up.
     frame_patience_ns: u64,
     each: Box<[Cleaner]>,
@@ -66,7 +68,7 @@ pub(crate) struct Patience {
 
 impl Cleaners {
     /// For the nodes that have partitions or may get some.
-    pub(crate) fn new(partitions: &Partitions, topology: &Topology, frame_patience_ns: u64) -> Cleaners {
+    pub(crate) fn new(partitions: &Partitions, topology: &Topology, config: &PoolConfig) -> Cleaners {
         let mut nodes: Vec<usize> = partitions.iter().map(Partition::node).collect();
         if !topology.is_uniform() {
             nodes.extend(topology.memory_nodes().iter().map(|node| node.id));
@@ -89,7 +91,8 @@ impl Cleaners {
         };
         Cleaners {
             stop: AtomicBool::new(false),
-            frame_patience_ns,
+            io_cpus: config.io_cpus.clone(),
+            frame_patience_ns: config.frame_patience_ns,
             each: nodes.into_iter().map(cleaner).collect(),
             handles: Mutex::new(Vec::new()),
         }
@@ -130,15 +133,24 @@ impl Cleaner {
         }
     }
 
-    /// Writes the batch and remembers whether that worked.
-    fn write(&self, batch: &mut Batch<'_, '_>) {
+    /// Writes the batch, from the CPUs near the device, and remembers whether that worked. Everything else that a cleaner does
+    /// concerns descriptors and pages of its own node.
+    fn write(&self, batch: &mut Batch<'_, '_>, io_cpus: &[usize]) {
         if batch.is_empty() {
             return;
+        }
+        let moves = !io_cpus.is_empty() && !self.cpus.is_empty() && io_cpus != self.cpus;
+        if moves {
+            // Refused in some containers; then it writes from farther away.
+            let _ = thread::pin_to_cpus(io_cpus);
         }
         *self.last_error.lock() = match batch.write() {
             Err(PoolError::Write { source, .. }) => Some(source),
             _ => None,
         };
+        if moves {
+            let _ = thread::pin_to_cpus(&self.cpus);
+        }
     }
 }
 
@@ -262,12 +274,12 @@ impl Pool {
                 continue;
             }
             if batch.is_full() {
-                cleaner.write(&mut batch);
+                cleaner.write(&mut batch, &self.cleaners.io_cpus);
             }
             batch.add(frame, page_no, false);
             next = self.add_neighbours(&mut batch, page_no + 1);
         }
-        cleaner.write(&mut batch);
+        cleaner.write(&mut batch, &self.cleaners.io_cpus);
         drop(batch);
         let freed = victims.drain(..).filter(|(_, f)| self.evict_to_free(partition, f)).count();
         self.frame_waits.wake(partition.node() as u64);

@@ -55,6 +55,8 @@ pub struct PoolConfig {
     pub cleaners: bool,
     /// Read pages ahead of scans.
     pub read_ahead: bool,
+    /// The CPUs near the device: pages are read ahead from there, and cleaners go there to write. Empty: anywhere.
+    pub io_cpus: Vec<usize>,
     /// How long a task waits for a free frame before it gets [`PoolError::NoFrame`], nanoseconds.
     pub frame_patience_ns: u64,
     /// Identity of the database: written into a new page file, compared with an old one's unless 0.
@@ -74,6 +76,7 @@ impl Default for PoolConfig {
             prefault: false,
             cleaners: true,
             read_ahead: true,
+            io_cpus: Vec::new(),
             frame_patience_ns: 10_000_000_000,
             file_id: 0,
         }
@@ -123,7 +126,7 @@ impl Pool {
         let file_pages = file.len()?.div_ceil(PAGE_BYTES as u64);
         let pool = Arc::new(Pool {
             translation: Translation::new(topology),
-            cleaners: Arc::new(Cleaners::new(&partitions, topology, config.frame_patience_ns)),
+            cleaners: Arc::new(Cleaners::new(&partitions, topology, &config)),
             shape: Shape::new(&config, topology),
             far: partitions.iter().filter(|partition| partition.is_far()).map(Partition::id).collect(),
             partitions,
@@ -134,7 +137,7 @@ impl Pool {
             loads: Waits::new(),
             writes: Waits::new(),
             frame_waits: Waits::new(),
-            ahead: ReadAhead::new(config.read_ahead),
+            ahead: ReadAhead::new(config.read_ahead, config.io_cpus),
             repair: Mutex::new(None),
         });
         if config.cleaners {

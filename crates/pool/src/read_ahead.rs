@@ -38,6 +38,8 @@ const POOL_SHARE: usize = 32;
 pub(crate) struct ReadAhead {
     /// Whether there is any.
     is_on: bool,
+    /// Where the threads run; empty: anywhere.
+    cpus: Vec<usize>,
     queue: Mutex<Queue>,
     stop: AtomicBool,
 }
@@ -51,8 +53,8 @@ struct Queue {
 }
 
 impl ReadAhead {
-    pub(crate) fn new(is_on: bool) -> Arc<ReadAhead> {
-        Arc::new(ReadAhead { is_on, queue: Mutex::new(Queue::default()), stop: AtomicBool::new(false) })
+    pub(crate) fn new(is_on: bool, cpus: Vec<usize>) -> Arc<ReadAhead> {
+        Arc::new(ReadAhead { is_on, cpus, queue: Mutex::new(Queue::default()), stop: AtomicBool::new(false) })
     }
 
     pub(crate) fn stop(&self) {
@@ -87,6 +89,10 @@ impl ReadAhead {
     }
 
     fn run(&self, pool: &Weak<Pool>, number: usize) {
+        if !self.cpus.is_empty() {
+            // Refused in some containers; then it reads from farther away.
+            let _ = thread::pin_to_cpus(&self.cpus);
+        }
         while let Some(pages) = self.next(number) {
             let Some(pool) = pool.upgrade() else { return };
             // What cannot be read is met by whoever wants it.

@@ -55,12 +55,13 @@ fn on_three_unequal_nodes_and_a_far_one() {
 #[test]
 fn wrong_shapes_are_refused_in_one_line() {
     let vm = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vm");
-    let cases: [&[&str]; 7] = [
+    let cases: [&[&str]; 8] = [
         &["--nodes", "3", "--cpus", "4", "--", "true"],
         &["--nodes", "none", "--", "true"],
         &["--nodes"],
         &["--what", "1", "--", "true"],
         &["--far", "1TB", "--", "true"],
+        &["--disk", "4", "--", "true"],
         &["--distances", "/nonexistent", "--", "true"],
         &["--nodes", "2"],
     ];
