@@ -191,3 +191,27 @@ fn a_copy_that_waits_for_data() {
     assert_eq!(raw.error_until_ready(), "57014");
     wait_until("nothing of it stays", LIMIT, || one::<i64>(&mut client, "select count(*) from item") == 0);
 }
+
+#[test]
+fn who_says_nothing_for_too_long_is_sent_away() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.batch_execute("create table t (n int primary key); insert into t values (1)").unwrap();
+    let mut busy = server.raw();
+    busy.send(&query(
+        "set idle_session_timeout = '200ms'; set idle_in_transaction_session_timeout = '1h'; select pg_sleep(1)",
+    ));
+    let mut holds = server.raw();
+    holds.send(&query("set idle_in_transaction_session_timeout = 300; begin; update t set n = 2"));
+    assert_eq!(holds.tags(), "CCCZ");
+    let mut failed = server.raw();
+    failed.send(&query("set idle_in_transaction_session_timeout = 300; begin; select 1 / 0"));
+    // Who waited for the row gets it when the one that held it is gone.
+    client.execute("update t set n = 3", &[]).unwrap();
+    assert_eq!(holds.until_closed().as_deref(), Some("25P03"));
+    assert_eq!(failed.until_closed().as_deref(), Some("25P03"));
+    // A statement that runs for longer is not idle; what counts begins with its end.
+    assert_eq!(busy.tags(), "CCTDCZ");
+    assert_eq!(busy.until_closed().as_deref(), Some("57P05"));
+    assert_eq!(one::<i32>(&mut client, "select n from t"), 3);
+}

@@ -158,6 +158,16 @@ pub trait Session: Send + 'static {
     /// Goes on as a session of worker `lane`, which is the caller.
     fn move_to(&mut self, _lane: usize) {}
 
+    /// How many milliseconds the client may send nothing now; 0: as long as it likes.
+    fn idle_limit_ms(&mut self) -> u64 {
+        0
+    }
+
+    /// Why a session ends that was idle for too long.
+    fn idle_error(&self) -> Error {
+        Error::internal("idle for too long")
+    }
+
     /// `I` outside a transaction, `T` in one, `E` in one that failed.
     fn transaction_status(&self) -> u8;
 }

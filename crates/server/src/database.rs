@@ -206,6 +206,14 @@ impl Session for SqlSession {
         self.connection.move_to(lane);
     }
 
+    fn idle_limit_ms(&mut self) -> u64 {
+        self.connection.idle_limit_ms()
+    }
+
+    fn idle_error(&self) -> Error {
+        self.connection.idle_error()
+    }
+
     fn transaction_status(&self) -> u8 {
         self.connection.transaction_status()
     }

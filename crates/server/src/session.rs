@@ -64,6 +64,8 @@ pub(crate) struct Session<B: Backend> {
     noted: [(usize, usize); 2],
     /// Upper end of the stack, as the views were told last; 0: they were not.
     stack_top: usize,
+    /// The client has sent nothing for longer than it may.
+    expired: bool,
 }
 
 struct Open<B: Backend> {
@@ -86,6 +88,7 @@ impl<B: Backend> Session<B> {
             told: false,
             noted: [(0, 0); 2],
             stack_top: 0,
+            expired: false,
         }
     }
 
@@ -106,6 +109,20 @@ impl<B: Backend> Session<B> {
         open.backend.wants_to_move_to()
     }
 
+    /// How many milliseconds the client may send nothing now; 0: as long as it likes.
+    pub(crate) fn idle_limit_ms(&mut self) -> u64 {
+        self.open.as_mut().map_or(0, |open| open.backend.idle_limit_ms())
+    }
+
+    /// The client has sent nothing for that long: the next turn ends the session.
+    pub(crate) fn expire(&mut self) {
+        self.expired = true;
+    }
+
+    pub(crate) fn is_expired(&self) -> bool {
+        self.expired
+    }
+
     /// Goes on as a session of worker `lane`, which is the caller: its buffers are made anew, by that thread.
     pub(crate) fn move_to(&mut self, lane: usize, channel: &Channel) {
         self.lane = lane;
@@ -122,6 +139,12 @@ impl<B: Backend> Session<B> {
         // The stack's upper end: this is nearly the first frame on it.
         let top = std::ptr::from_ref(&slice).addr();
         self.note_stack(top, shared.stack_bytes);
+        if self.expired
+            && let Some(open) = &self.open
+        {
+            let error = open.backend.idle_error();
+            self.fatal(&error);
+        }
         while !self.over && channel.has_message() && channel.peer() != Peer::Gone && !channel.is_congested() {
             let input = channel.take_input();
             let mut used = 0;

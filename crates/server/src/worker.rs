@@ -5,7 +5,8 @@
 //! its task.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -87,6 +88,8 @@ pub(crate) struct Connection<B: Backend> {
     busy: Cell<bool>,
     /// The socket may hold bytes that won't be announced again.
     read_again: Cell<bool>,
+    /// Turns so far: who waits for the next one knows when it has been.
+    turns: Cell<u64>,
 }
 
 impl<B: Backend> Connection<B> {
@@ -149,6 +152,7 @@ impl<B: Backend> Worker<B> {
             again: Vec::new(),
             finished: Rc::default(),
             starting: VecDeque::new(),
+            idle: BinaryHeap::new(),
             stopping: false,
             leaving: Vec::new(),
             desks,
@@ -179,6 +183,8 @@ struct Loop<B: Backend> {
     finished: Rc<RefCell<Vec<usize>>>,
     /// Connections in their start-up, oldest first, with the time when patience ends.
     starting: VecDeque<(u64, Weak<Connection<B>>)>,
+    /// Connections that may be idle only so long: the time when it is over, token, and turns had when it began.
+    idle: BinaryHeap<Reverse<(u64, usize, u64)>>,
     stopping: bool,
     /// Connections to hand over at the end of the round, with the worker that gets them.
     leaving: Vec<(usize, usize)>,
@@ -221,6 +227,7 @@ impl<B: Backend> Loop<B> {
             self.run_ready();
             self.hand_over_leavers();
             self.drop_late_starters();
+            self.end_idle();
             if !self.stopping && self.worker.shared.is_stopping() {
                 self.stop();
             }
@@ -234,8 +241,9 @@ impl<B: Backend> Loop<B> {
             return Some(Duration::ZERO);
         }
         let start = self.starting.front().map(|(deadline, _)| deadline.saturating_sub(clock::now_ns()));
+        let idle = self.idle.peek().map(|Reverse((deadline, ..))| deadline.saturating_sub(clock::now_ns()));
         let task = self.executor.next_timeout_ns();
-        let nearest = [start, task].into_iter().flatten().min()?;
+        let nearest = [start, idle, task].into_iter().flatten().min()?;
         // The kernel counts in milliseconds and rounds down.
         Some(Duration::from_nanos(nearest) + Duration::from_millis(1))
     }
@@ -260,6 +268,7 @@ impl<B: Backend> Loop<B> {
                     task: RefCell::new(None),
                     busy: Cell::new(false),
                     read_again: Cell::new(false),
+                    turns: Cell::new(0),
                 },
                 Newcomer::Moved(mut connection) => {
                     moved = true;
@@ -321,8 +330,15 @@ impl<B: Backend> Loop<B> {
     /// Starts a task for a connection that has a message to answer, or has to be closed.
     fn start_turn(&mut self, connection: &Rc<Connection<B>>) {
         let channel = &connection.channel;
-        let over = connection.session.borrow().is_over();
-        if over || channel.peer() == Peer::Open && (!channel.has_message() || channel.is_congested()) && !self.stopping
+        let (over, expired) = {
+            let session = connection.session.borrow();
+            (session.is_over(), session.is_expired())
+        };
+        if over
+            || !expired
+                && channel.peer() == Peer::Open
+                && (!channel.has_message() || channel.is_congested())
+                && !self.stopping
         {
             if over {
                 self.settle(connection);
@@ -336,6 +352,7 @@ impl<B: Backend> Loop<B> {
             return;
         }
         connection.busy.set(true);
+        connection.turns.set(connection.turns.get() + 1);
         let task = {
             let connection = connection.clone();
             let shared = self.worker.shared.clone();
@@ -404,6 +421,26 @@ impl<B: Backend> Loop<B> {
         let answerable = channel.has_message() && !channel.is_congested();
         if answerable || connection.read_again.get() || channel.peer() != Peer::Open {
             self.again.push(connection.token);
+            return;
+        }
+        let limit_ms = connection.session.borrow_mut().idle_limit_ms();
+        if limit_ms > 0 {
+            let deadline = clock::now_ns().saturating_add(limit_ms.saturating_mul(1_000_000));
+            self.idle.push(Reverse((deadline, connection.token, connection.turns.get())));
+        }
+    }
+
+    /// Ends the sessions that have been idle for longer than they may.
+    fn end_idle(&mut self) {
+        while let Some(Reverse((deadline, token, turns))) = self.idle.peek().copied()
+            && clock::now_ns() >= deadline
+        {
+            self.idle.pop();
+            let idle = self.get(token).filter(|connection| connection.turns.get() == turns && !connection.busy.get());
+            if let Some(connection) = idle {
+                connection.session.borrow_mut().expire();
+                self.start_turn(&connection);
+            }
         }
     }
 

@@ -173,6 +173,20 @@ impl Connection {
         self.transactions.status()
     }
 
+    /// How many milliseconds the client may send nothing now; 0: as long as it likes.
+    pub fn idle_limit_ms(&mut self) -> u64 {
+        self.transactions.idle_limit_ms(&self.context.settings)
+    }
+
+    /// Why a session ends that was idle for too long.
+    pub fn idle_error(&self) -> Error {
+        let (code, what) = match self.transaction_status() {
+            b'I' => (SqlState::IDLE_SESSION_TIMEOUT, "idle-session"),
+            _ => (SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT, "idle-in-transaction"),
+        };
+        Error::new(code, format!("terminating connection due to {what} timeout"))
+    }
+
     fn set_idle(&self) {
         let activity = match self.transactions.status() {
             b'I' => Activity::Idle,

@@ -34,6 +34,8 @@ struct Named {
 struct Cached {
     version: u64,
     statement_timeout_ms: u64,
+    idle_in_transaction_ms: u64,
+    idle_session_ms: u64,
     lock_timeout_ms: u64,
     isolation: Isolation,
     read_only: bool,
@@ -73,6 +75,8 @@ impl Transactions {
         self.cached = Cached {
             version: settings.version(),
             statement_timeout_ms: settings.milliseconds("statement_timeout"),
+            idle_in_transaction_ms: settings.milliseconds("idle_in_transaction_session_timeout"),
+            idle_session_ms: settings.milliseconds("idle_session_timeout"),
             lock_timeout_ms: settings.milliseconds("lock_timeout"),
             isolation: settings.get("default_transaction_isolation").map_or(Isolation::ReadCommitted, isolation_of),
             read_only: settings.is_on("default_transaction_read_only"),
@@ -83,6 +87,12 @@ impl Transactions {
     pub fn statement_timeout_ms(&mut self, settings: &Settings) -> u64 {
         self.refresh(settings);
         self.cached.statement_timeout_ms
+    }
+
+    /// How long the client may send nothing now; 0: as long as it likes.
+    pub fn idle_limit_ms(&mut self, settings: &Settings) -> u64 {
+        self.refresh(settings);
+        if self.status() == b'I' { self.cached.idle_session_ms } else { self.cached.idle_in_transaction_ms }
     }
 
     /// In a failed transaction only its end may run.
