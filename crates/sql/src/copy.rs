@@ -372,7 +372,8 @@ impl CopyIn {
     /// CopyDone: the rest, and the number of rows.
     pub fn finish(mut self, context: &mut Context) -> Result<u64> {
         let rest = std::mem::take(&mut self.rest);
-        if self.options.binary && (!rest.is_empty() || !self.ended) {
+        // The trailer may be missing, as for PostgreSQL: pgx sends none.
+        if self.options.binary && (!rest.is_empty() || self.header_left) {
             let error = Error::new(SqlState::BAD_COPY_FILE_FORMAT, "unexpected EOF in COPY data");
             return Err(error.with_context(|| format!("COPY {}, line {}", self.table.name, self.line + 1)));
         }
@@ -487,11 +488,15 @@ pub(crate) fn copy_out(
             plan.fields.iter().map(|field| Some(field.name.clone().into_bytes())).collect();
         write_line(&names, options, &[], out.buffer());
     }
-    if options.binary {
-        let mark = wire::start(out.buffer(), b'd');
-        copy_binary::write_header(out.buffer());
-        wire::finish(out.buffer(), mark);
-    }
+    // Clients expect a message for each row; the header goes before the first of them, or before the trailer.
+    let mut header_left = options.binary;
+    let mut binary_message = |buffer: &mut Vec<u8>| {
+        let mark = wire::start(buffer, b'd');
+        if std::mem::take(&mut header_left) {
+            copy_binary::write_header(buffer);
+        }
+        mark
+    };
     let mut running = Running::new(plan.clone());
     running.open(&mut context.env(), &[])?;
     let mut rows = 0;
@@ -504,7 +509,7 @@ pub(crate) fn copy_out(
         if options.binary {
             let values = running.output(&mut env, &[])?;
             let buffer = out.buffer();
-            let mark = wire::start(buffer, b'd');
+            let mark = binary_message(buffer);
             buffer.extend_from_slice(&(values.len() as i16).to_be_bytes());
             for (value, field) in values.iter().zip(&plan.fields) {
                 wire::column(buffer, value.as_ref(), field.ty.ty, wire::Format::Binary);
@@ -527,7 +532,7 @@ pub(crate) fn copy_out(
         out.flush_if_large()?;
     }
     if options.binary {
-        let mark = wire::start(out.buffer(), b'd');
+        let mark = binary_message(out.buffer());
         copy_binary::write_trailer(out.buffer());
         wire::finish(out.buffer(), mark);
     }
