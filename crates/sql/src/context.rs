@@ -141,7 +141,7 @@ impl Context {
     /// The transaction has ended: what SET changed stays, or does not.
     pub(crate) fn end_transaction(&mut self, committed: bool) {
         self.settings.end_transaction(committed);
-        self.deferred = Default::default();
+        self.deferred.end_transaction();
         if let Some(role) = self.role_before.take()
             && !committed
         {

@@ -20,6 +20,14 @@ pub(crate) struct Deferred {
 }
 
 impl Deferred {
+    /// Forgets what waited and what SET CONSTRAINTS said.
+    #[inline]
+    pub fn end_transaction(&mut self) {
+        if !self.events.is_empty() || self.all.is_some() || !self.some.is_empty() {
+            *self = Deferred::default();
+        }
+    }
+
     fn defers(&self, key: &ForeignKey) -> bool {
         let said = self.some.get(&key.oid).copied().or(self.all);
         match key.timing {
@@ -66,10 +74,13 @@ impl Deferred {
 ///
 /// # Errors
 /// 23503, 40001, 40P01.
+#[inline]
 pub(crate) fn settle(context: &mut Context, at_end: bool) -> Result<()> {
-    if context.deferred.events.is_empty() {
-        return Ok(());
-    }
+    if context.deferred.events.is_empty() { Ok(()) } else { settle_events(context, at_end) }
+}
+
+#[cold]
+fn settle_events(context: &mut Context, at_end: bool) -> Result<()> {
     let (now, later): (Vec<Event>, Vec<Event>) = std::mem::take(&mut context.deferred.events)
         .into_iter()
         .partition(|event| at_end || !context.deferred.defers(event.key()));

@@ -176,11 +176,16 @@ impl Context {
     }
 
     /// The role or a setting may have changed: plans of another role or path are none for this one.
+    #[inline]
     pub(crate) fn settle_names(&mut self) {
         let now = (self.settings.version(), self.role());
-        if self.names.numbered == Some(now) {
-            return;
+        if self.names.numbered != Some(now) {
+            self.number_names(now);
         }
+    }
+
+    #[cold]
+    fn number_names(&mut self, now: (u64, u32)) {
         self.names.numbered = Some(now);
         let text = self.settings.get("search_path").unwrap_or("");
         let known = self.names.known.iter().position(|(role, known)| *role == now.1 && known == text);

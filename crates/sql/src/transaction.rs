@@ -68,10 +68,15 @@ impl Transactions {
         self.failed
     }
 
+    #[inline]
     fn refresh(&mut self, settings: &Settings) {
-        if self.cached.version == settings.version() {
-            return;
+        if self.cached.version != settings.version() {
+            self.read_settings(settings);
         }
+    }
+
+    #[cold]
+    fn read_settings(&mut self, settings: &Settings) {
         self.cached = Cached {
             version: settings.version(),
             statement_timeout_ms: settings.milliseconds("statement_timeout"),
