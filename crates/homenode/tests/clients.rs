@@ -73,7 +73,8 @@ fn jdbc() {
     let java = |packages: &Path| {
         let mut command = Command::new("java");
         let path = std::env::join_paths([packages.join("java"), packages.join("java/driver.jar")]).unwrap();
-        command.arg("-cp").arg(path).arg("Client");
+        // As outside UTC, where the driver asks for its zone.
+        command.arg("-Duser.timezone=Europe/Paris").arg("-cp").arg(path).arg("Client");
         command
     };
     client(java, "values\nerrors\nbulk\nmetadata\n");

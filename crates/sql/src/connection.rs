@@ -10,6 +10,7 @@ use crate::lift::{Lifted, lift};
 use crate::portals::Portals;
 use crate::prepared::{Compiled, Prepared};
 use crate::run::{Portal, Run};
+use crate::startup;
 use crate::transaction::Transactions;
 use crate::utility::Utility;
 use crate::wire::{self, Format};
@@ -91,8 +92,14 @@ impl Connection {
             match name.as_str() {
                 "user" => user.clone_from(value),
                 "database" => database = Some(value.clone()),
-                "options" | "replication" => {}
+                "options" => {
+                    for (name, value) in startup::settings_of(value)? {
+                        context.settings.set_initial(&name, &value)?;
+                    }
+                }
+                "replication" => {}
                 name if name.starts_with("_pq_.") => {}
+                name if name.eq_ignore_ascii_case("timezone") => startup::set_time_zone(&mut context, value)?,
                 name => {
                     context.settings.set_initial(name, value)?;
                     if name == "application_name" {

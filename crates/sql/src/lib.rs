@@ -49,6 +49,7 @@ mod search_path;
 pub mod server_settings;
 mod settings;
 mod sort_keys;
+mod startup;
 mod tally;
 mod transaction;
 mod upkeep;
