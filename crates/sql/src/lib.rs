@@ -24,6 +24,7 @@ mod copy;
 mod copy_binary;
 mod ddl;
 mod deferred;
+mod dialect;
 mod exec;
 mod explain;
 mod explain_pages;

@@ -3,11 +3,11 @@
 //! Queries and table definitions are parsed by `sqlparser` (PostgreSQL dialect). Utility statements, whose PostgreSQL
 //! forms the library knows only in part, are read here from tokens (module [`crate::utility`]).
 
+use crate::dialect::Postgres;
 use crate::lexer::{self, Token};
 use crate::utility::{self, Utility};
 use homenode_types::{Error, Result, SqlState};
 use sqlparser::ast;
-use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::{Parser, ParserError};
 use std::ops::Range;
 
@@ -204,7 +204,7 @@ pub fn expression(text: &str) -> Result<ast::Expr> {
 }
 
 fn parser(text: &str) -> Result<Parser<'static>, ParserError> {
-    Parser::new(&PostgreSqlDialect {}).with_recursion_limit(RECURSION_LIMIT).try_with_sql(text)
+    Parser::new(&Postgres).with_recursion_limit(RECURSION_LIMIT).try_with_sql(text)
 }
 
 fn library(text: &str) -> Result<ast::Statement, ParserError> {

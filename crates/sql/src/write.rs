@@ -340,11 +340,37 @@ fn update_with_session(
     registers: &[Value],
     events: &mut Vec<Event>,
 ) -> Result<Option<Vec<Value>>> {
+    match worked_out(change, context, params, row_key, registers)? {
+        Some(values) => update_to(change, context, row_key, values, events),
+        None => Ok(None),
+    }
+}
+
+/// A row to change and the values to assign.
+type WorkedOut = (Vec<u8>, Vec<Value>);
+
+/// Locks the row and computes what is assigned; `None` when it is gone or does not match any more.
+fn worked_out(
+    change: &Change<'_>,
+    context: &mut Context,
+    params: &[Value],
+    row_key: &[u8],
+    registers: &[Value],
+) -> Result<Option<WorkedOut>> {
     let Some(row) = lock_newest(change.table, context, row_key)? else { return Ok(None) };
     let mut fresh = Vec::new();
-    if !change.values(&row, registers, params, &mut context.env(), &mut fresh)? {
-        return Ok(None);
-    }
+    let matches = change.values(&row, registers, params, &mut context.env(), &mut fresh)?;
+    Ok(matches.then_some((row, fresh)))
+}
+
+/// Changes a row that is locked.
+fn update_to(
+    change: &Change<'_>,
+    context: &mut Context,
+    row_key: &[u8],
+    (row, fresh): WorkedOut,
+    events: &mut Vec<Event>,
+) -> Result<Option<Vec<Value>>> {
     let mut new = Vec::new();
     let mut host = frozen(context);
     let mut env = Env::new(&mut host);
@@ -544,13 +570,26 @@ pub(crate) fn update(
         checks: &plan.checks,
         foreign: plan.foreign.as_deref(),
     };
+    let mut all = Vec::new();
+    let looks = looks_at_rows(plan.conditions.iter().chain(plan.assignments.iter().map(|(_, value)| value)));
+    if looks {
+        for (row_key, registers) in &found {
+            let registers = registers.as_deref().unwrap_or(&[]);
+            all.push(worked_out(&change, context, params, row_key, registers)?);
+        }
+    }
     let mut count = 0;
     for (number, (row_key, registers)) in found.iter().enumerate() {
         if number % 256 == 255 {
             context.check_interrupt()?;
         }
         let registers = registers.as_deref().unwrap_or(&[]);
-        if let Some(new) = update_row(&change, context, params, row_key, registers, &mut pending.events)? {
+        let changed = match all.get_mut(number).map(Option::take) {
+            Some(Some(values)) => update_to(&change, context, row_key, values, &mut pending.events)?,
+            Some(None) => None,
+            None => update_row(&change, context, params, row_key, registers, &mut pending.events)?,
+        };
+        if let Some(new) = changed {
             count += 1;
             if plan.returning.is_some() {
                 let mut shown = new;
@@ -581,14 +620,25 @@ pub(crate) fn delete(
         return Ok(count);
     }
     pending.events.clear();
-    let found = find(&plan.input, plan.width, &plan.scan, plan.joined, context, params)?;
+    let mut found = find(&plan.input, plan.width, &plan.scan, plan.joined, context, params)?;
+    let looks = looks_at_rows(plan.conditions.iter());
+    if looks {
+        let mut locked = Vec::with_capacity(found.len());
+        for (row_key, registers) in found {
+            if lock_matching(plan, context, params, &row_key, registers.as_deref().unwrap_or(&[]))?.is_some() {
+                locked.push((row_key, registers));
+            }
+        }
+        found = locked;
+    }
     let mut count = 0;
     for (number, (row_key, registers)) in found.iter().enumerate() {
         if number % 256 == 255 {
             context.check_interrupt()?;
         }
         let registers = registers.as_deref().unwrap_or(&[]);
-        let Some(old) = delete_row(plan, context, params, row_key, registers)? else { continue };
+        let conditions: &[Expr] = if looks { &[] } else { &plan.conditions };
+        let Some(old) = delete_row(plan, conditions, context, params, row_key, registers)? else { continue };
         count += 1;
         if let Some(watch) = &plan.foreign {
             let old = RawRow { layout: &plan.table.layout, bytes: &old, base: 0, registers: &[] };
@@ -605,9 +655,29 @@ pub(crate) fn delete(
     Ok(count)
 }
 
+/// Is a subquery among these? It must not see what the statement changes: all rows are locked and looked at before the first is changed.
+fn looks_at_rows<'a>(mut exprs: impl Iterator<Item = &'a Expr>) -> bool {
+    exprs.any(|expr| expr.any(&|part| matches!(part, Expr::External(_))))
+}
+
+/// Locks the row under `row_key` and gives it, if it still matches.
+fn lock_matching(
+    plan: &DeletePlan,
+    context: &mut Context,
+    params: &[Value],
+    row_key: &[u8],
+    registers: &[Value],
+) -> Result<Option<Vec<u8>>> {
+    let Some(row) = lock_newest(&plan.table, context, row_key)? else { return Ok(None) };
+    let raw = RawRow { layout: &plan.table.layout, bytes: &row, base: plan.scan.base, registers };
+    let matches = all_hold(&plan.conditions, &raw, params, &mut context.env())?;
+    Ok(matches.then_some(row))
+}
+
 /// Deletes the row under `row_key` if it still matches; gives the row (empty unless RETURNING or a foreign key asks for it).
 fn delete_row(
     plan: &DeletePlan,
+    conditions: &[Expr],
     context: &mut Context,
     params: &[Value],
     row_key: &[u8],
@@ -619,7 +689,7 @@ fn delete_row(
     let mut old = Vec::new();
     let result = context.session.delete(&plan.table, row_key, &mut |row| {
         let raw = RawRow { layout: &plan.table.layout, bytes: row, base, registers };
-        let matches = all_hold(&plan.conditions, &raw, params, &mut env)?;
+        let matches = all_hold(conditions, &raw, params, &mut env)?;
         if matches && (plan.returning.is_some() || plan.foreign.is_some()) {
             old.clear();
             old.extend_from_slice(row);
@@ -629,11 +699,7 @@ fn delete_row(
     match result {
         Ok(deleted) => Ok(deleted.then_some(old)),
         Err(error) if error.code == NEEDS_SESSION => {
-            let Some(row) = lock_newest(&plan.table, context, row_key)? else { return Ok(None) };
-            let raw = RawRow { layout: &plan.table.layout, bytes: &row, base, registers };
-            if !all_hold(&plan.conditions, &raw, params, &mut context.env())? {
-                return Ok(None);
-            }
+            let Some(row) = lock_matching(plan, context, params, row_key, registers)? else { return Ok(None) };
             let deleted = context.session.delete(&plan.table, row_key, &mut |_| Ok(true))?;
             Ok(deleted.then_some(row))
         }

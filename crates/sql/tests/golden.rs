@@ -161,6 +161,11 @@ fn comments() {
 }
 
 #[test]
+fn semijoins() {
+    run("semijoins");
+}
+
+#[test]
 fn arrays() {
     run("arrays");
 }

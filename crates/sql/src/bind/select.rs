@@ -61,7 +61,7 @@ impl Binder<'_> {
         let open = scope(Clause::Open);
         let Groups { trees: group_trees, sets } = Groups::of(select)?;
         let mut grouping = Vec::new();
-        let mut block = Block { select, tail: &tail, groups: None };
+        let mut block = Block { select, tail: &tail, grouped: false, groups: None };
         let windowed = |rows| WindowScope { rows, named: &select.named_window, found: RefCell::default() };
         let plain = if group_trees.is_empty() && sets.is_none() && select.having.is_none() {
             // Whether this is a query with aggregates shows when one is met; then it is bound again as one.
@@ -96,6 +96,7 @@ impl Binder<'_> {
                     grouping_calls: RefCell::default(),
                 };
                 let scope = windowed(&group_scope);
+                block.grouped = true;
                 let mut bound = block.items(&scope, &from, params, keep_unknown)?;
                 let mut windows = scope.found.into_inner();
                 let having = match &select.having {
@@ -139,6 +140,7 @@ impl Binder<'_> {
 struct Block<'a> {
     select: &'a ast::Select,
     tail: &'a Tail<'a>,
+    grouped: bool,
     groups: Option<(Vec<Bound>, Vec<expr::AggregateCall>)>,
 }
 
@@ -211,8 +213,10 @@ impl Block<'_> {
 
     fn expand(&self, columns: &[Offered], scope: &dyn Scope, items: &mut Vec<Item>) -> Result<()> {
         for column in columns {
-            // Through the scope, so that grouping applies to the columns of `*` as well.
             let bound = match &column.relation {
+                // By their place: several columns may have one name.
+                _ if !self.grouped => column.bound.clone(),
+                // Through the scope, so that grouping applies to the columns of `*` as well.
                 Some(relation) => scope.column(Some(relation), &column.name)?,
                 None => scope.column(None, &column.name)?,
             };

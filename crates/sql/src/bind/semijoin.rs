@@ -35,9 +35,12 @@ impl Binder<'_> {
         }
         let mut conditions = Vec::new();
         for part in parts {
-            match question(part) {
+            let joined = match question(part) {
                 Some(question) => self.semi_join(&question, from, parent, outer, params)?,
-                None => conditions.extend(self.condition(part, from, parent, outer, params)?),
+                None => false,
+            };
+            if !joined {
+                conditions.extend(self.condition(part, from, parent, outer, params)?);
             }
         }
         Ok(conditions)
@@ -67,6 +70,7 @@ impl Binder<'_> {
         }
     }
 
+    /// Adds the join; false, and `from` as it was, if the subquery has to stay one.
     fn semi_join(
         &self,
         question: &Question<'_>,
@@ -74,7 +78,7 @@ impl Binder<'_> {
         parent: Option<&dyn Scope>,
         outer: &Outer,
         params: &mut Params,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         self.nested(|| {
             let around = self.where_scope(from, parent, outer);
             let inner_outer: Outer = RefCell::new(Vec::new());
@@ -101,6 +105,9 @@ impl Binder<'_> {
             let columns: Vec<Expr> = inner_outer.into_inner().into_iter().map(|(_, bound)| bound.expr).collect();
             on.iter_mut().for_each(|condition| condition.replace_outer(&columns));
             inside.replace_outer(&columns);
+            if !on.iter().all(|condition| joins(condition, &inside, question.anti)) {
+                return Ok(false);
+            }
             let mut trees = std::mem::take(&mut inside.trees).into_iter();
             let first = trees.next().ok_or_else(|| Error::internal("a subquery without FROM"))?;
             let tree = trees.fold(first, |left, right| Tree::Inner(Box::new(left), Box::new(right), Vec::new()));
@@ -114,7 +121,7 @@ impl Binder<'_> {
             tree.renumber(moved);
             let tree = nested_semis(tree, inside.semis, &mut on, from);
             from.semis.push(SemiJoin { tree, on, anti: question.anti });
-            Ok(())
+            Ok(true)
         })
     }
 
@@ -127,7 +134,9 @@ impl Binder<'_> {
                 _ => None,
             };
             match found {
-                Some(Subquery { kind: SubqueryKind::In { value, ty }, plan, outer }) if outer.is_empty() => {
+                Some(Subquery { kind: SubqueryKind::In { value, ty }, plan, outer })
+                    if outer.is_empty() && !looks(value) =>
+                {
                     let base = from.width;
                     from.width += plan.fields.len();
                     let blank = *ty == Type::Bpchar;
@@ -153,6 +162,22 @@ impl Binder<'_> {
         }
         left
     }
+}
+
+/// Whether the planner may deal with this condition as with one of a join. A subquery that looks at the rows would be run behind the
+/// join, where the partner's columns are no more; and what an anti-join asks of the other side's rows alone does not
+/// choose among them, it decides whether any partner counts.
+fn joins(condition: &Expr, inside: &From, anti: bool) -> bool {
+    let mut own = false;
+    condition.visit_columns(&mut |register| {
+        own |= inside.relations.iter().any(|relation| relation.registers().contains(&register));
+    });
+    !looks(condition) && (own || !anti)
+}
+
+/// Is a subquery run for each row in it?
+fn looks(condition: &Expr) -> bool {
+    condition.any(&|part| matches!(part, Expr::External(query) if query.is_correlated()))
 }
 
 /// Takes a WHERE clause apart at its ANDs.

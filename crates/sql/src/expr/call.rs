@@ -149,6 +149,11 @@ fn arguments(binder: &mut Binder<'_>, name: &str, list: &ast::FunctionArgumentLi
         .collect()
 }
 
+fn is_promoted(one: Type, other: Type) -> bool {
+    let kind = |ty: Type| (ty.is_integer(), matches!(ty, Type::Float4 | Type::Float8));
+    one.is_number() && other.is_number() && kind(one) != kind(other)
+}
+
 /// COALESCE and its kind, whose arguments decide their type.
 fn special_form(binder: &mut Binder<'_>, name: &str, args: &[Bound]) -> Result<Option<Bound>> {
     let upper = name.to_ascii_uppercase();
@@ -163,7 +168,13 @@ fn special_form(binder: &mut Binder<'_>, name: &str, args: &[Bound]) -> Result<O
         }
         ("nullif", [a, b]) => {
             let equal = compare_bound(CmpOp::Eq, a.clone(), b.clone(), binder.params)?.expr;
-            let ty = if a.ty.ty == Type::Unknown { ColumnType::new(Type::Text) } else { a.ty };
+            let ty = match (a.ty.ty, b.ty.ty) {
+                (Type::Unknown, _) => ColumnType::new(Type::Text),
+                // The first argument as `=` takes it, and there is one `=` for a whole number and another kind of number
+                // only after both have become that kind.
+                (one, other) if is_promoted(one, other) => super::unify(&[a.ty, b.ty], "NULLIF")?,
+                _ => a.ty,
+            };
             let value = cast_implicit(a.clone(), ty.ty, binder.params)?.expr;
             let null = Expr::Const(Value::Null);
             Bound { expr: Expr::Case { whens: vec![(equal, null)], otherwise: Some(Box::new(value)) }, ty }

@@ -2,11 +2,11 @@
 //! text, or the error), and what has no counterpart there.
 
 use super::*;
-use sqlparser::dialect::PostgreSqlDialect;
+use crate::dialect::Postgres;
 use sqlparser::parser::Parser;
 
 fn parse(text: &str) -> std::result::Result<ast::Expr, String> {
-    let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(text).map_err(|e| e.to_string())?;
+    let mut parser = Parser::new(&Postgres).try_with_sql(text).map_err(|e| e.to_string())?;
     parser.parse_expr().map_err(|e| e.to_string())
 }
 

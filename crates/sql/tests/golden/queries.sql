@@ -82,3 +82,4 @@ select '2024-01-31'::date + 1, date '2024-03-01' - date '2024-02-01', '1 day'::i
 select now() = current_timestamp, current_date = now()::date
 select array[1, 2] || array[3], '{a,"b c"}'::text[] || '{d,NULL}', array[1] || '{}', null::integer[] || array[1], array['x,y'] || array['"']
 select array(select relname || '!' from (values ('a'), ('b')) as t(relname)) || array['c']
+select n is distinct from 1 and true, n is not distinct from 1 or false, not n is distinct from 1, n > 0 is distinct from true and n is null from (values (1), (null), (2)) v(n);

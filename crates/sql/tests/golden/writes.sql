@@ -57,3 +57,10 @@ insert into n values (1, 'abc   ', null)
 select * from n
 update n set b = 'x' where a = 1.01
 select b, a + 1 from n where c > '2024-01-01' order by a
+create table hw (id integer primary key, n integer)
+insert into hw select i, i from generate_series(1, 5) i
+update hw set n = (select sum(x.n) from hw x where x.id <> hw.id) returning id, n
+delete from hw where n = any (select x.n from hw x join hw y on x.id = y.id where y.id < 4) returning id
+delete from hw where (select count(*) from hw x where x.id <> hw.id) > 0 returning id
+select * from hw
+drop table hw
