@@ -32,8 +32,9 @@ impl SearchPath {
     fn new(text: &str, role: &str, denied: Vec<String>, definitions: &Definitions) -> SearchPath {
         let mut schemas: Vec<String> = Vec::new();
         for name in names(text).unwrap_or_default() {
-            let name = if name == "$user" { role.to_owned() } else { name };
-            let is_there = SCHEMAS.contains(&name.as_str()) || definitions.schema(&name).is_some();
+            // A role may be called like a system schema (an embedded database's is): that one is not its own.
+            let (name, own) = if name == "$user" { (role.to_owned(), true) } else { (name, false) };
+            let is_there = !own && SCHEMAS.contains(&name.as_str()) || definitions.schema(&name).is_some();
             if is_there && !denied.contains(&name) && !schemas.contains(&name) {
                 schemas.push(name);
             }
