@@ -4,7 +4,7 @@
 //! and the command line counts more. A line that nobody understands stays as it is and stops nothing.
 
 use crate::database::Database;
-use crate::error::{Result, Storage};
+use crate::error::{Error, Result, SqlState, Storage};
 use crate::size;
 use homenode_memory::Policy;
 use homenode_platform::fs;
@@ -87,16 +87,22 @@ fn changed(text: &str, name: &str, value: Option<&str>) -> String {
 }
 
 impl Database {
-    /// Keeps a setting for the next start, in place of what was kept for it before; `None`: keeps nothing for it.
+    /// Keeps a setting for the next start, in place of what was kept for it before, which is returned; `None`: nothing.
     ///
     /// # Errors
-    /// 58030, 53100.
-    pub fn save_setting(&self, name: &str, value: Option<&str>) -> Result<()> {
+    /// 58030, 53100; 22023 for a value that is no single line, or has quotes.
+    pub fn save_setting(&self, name: &str, value: Option<&str>) -> Result<Option<String>> {
+        if let Some(value) = value.filter(|value| value.contains(|c: char| c.is_control() || c == '\'')) {
+            let message = format!("invalid value for {name}: {value:?}");
+            return Err(Error::new(SqlState::INVALID_PARAMETER_VALUE, message));
+        }
         let _alone = self.inner.saving.lock();
         let path = self.inner.dir.join(FILE);
         let old = if fs::exists(&path) { fs::read(&path).sql()? } else { Vec::new() };
-        let new = changed(&String::from_utf8_lossy(&old), name, value);
-        fs::write_atomic(&path, new.as_bytes()).sql()
+        let old = String::from_utf8_lossy(&old);
+        fs::write_atomic(&path, changed(&old, name, value).as_bytes()).sql()?;
+        let before = old.lines().filter_map(entry).rfind(|(known, _)| *known == name);
+        Ok(before.map(|(_, value)| value.to_owned()))
     }
 
     /// What was saved and could not be had at the start, in words.

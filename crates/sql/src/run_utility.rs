@@ -230,9 +230,17 @@ impl Connection {
     fn alter_system(&mut self, name: &str, value: Option<&str>) -> Result<Run> {
         let all = SERVER_SETTINGS.map(|(name, _)| name);
         let names = if name.eq_ignore_ascii_case("all") && value.is_none() { &all[..] } else { &[name] };
-        for name in names {
-            self.set_server(name, value, "ALTER SYSTEM")?;
-            self.context.db.save_setting(&name.to_ascii_lowercase(), value.map(str::trim))?;
+        for name in names.iter().map(|name| name.to_ascii_lowercase()) {
+            if !crate::server_settings::is_server_setting(&name) {
+                return self.set_server(&name, value, "ALTER SYSTEM");
+            }
+            self.context.check_superuser("change the server's settings")?;
+            // Kept first: when the file cannot be written, nothing has changed. A start would leave a bad value aside.
+            let before = self.context.db.save_setting(&name, value.map(str::trim))?;
+            if let Err(error) = self.set_server(&name, value, "ALTER SYSTEM") {
+                let _ = self.context.db.save_setting(&name, before.as_deref());
+                return Err(error);
+            }
         }
         Ok(Run::Complete(Tag::Plain("ALTER SYSTEM")))
     }

@@ -25,6 +25,15 @@ fn alter_system_outlives_the_server() {
     // A refused value is not kept.
     fails(server.client().batch_execute("alter system set homenode.pool_policy = 'bind=77'"), "22023");
     let file = server.data().join("homenode.auto.conf");
+    // Nor is one in effect that cannot be kept.
+    let kept = fs::read(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    fails(server.client().batch_execute("alter system set homenode.pool_policy = 'interleave'"), "58030");
+    fails(server.client().batch_execute("alter system reset all"), "58030");
+    assert_eq!(shown(&server).0, "local");
+    fs::remove_dir(&file).unwrap();
+    fs::write(&file, kept).unwrap();
     assert!(fs::read_to_string(&file).unwrap().contains("homenode.pool_policy = 'local'"));
     server.stop();
     fs::write(&file, "homenode.pool_policy = 'bind=77'\nhomenode.colour = 'red'\n\u{1}=").unwrap();
