@@ -31,6 +31,14 @@ fn figure(tree: &ast::Expr) -> (Option<String>, u8) {
             let name = function.name.0.last().and_then(|part| part.as_ident()).map(folded);
             (name, 2)
         }
+        // By the last field, or what the subscripts are of (FigureColname in parse_target.c).
+        ast::Expr::CompoundFieldAccess { root, access_chain } => {
+            let field = access_chain.iter().rev().find_map(|access| match access {
+                ast::AccessExpr::Dot(ast::Expr::Identifier(name)) => Some(folded(name)),
+                _ => None,
+            });
+            if field.is_some() { (field, 2) } else { figure(root) }
+        }
         ast::Expr::Nested(inner) | ast::Expr::Collate { expr: inner, .. } => figure(inner),
         ast::Expr::Cast { expr: inner, data_type, .. } => match figure(inner) {
             (name, 2) => (name, 2),

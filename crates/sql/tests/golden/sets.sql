@@ -67,3 +67,6 @@ select (information_schema._pg_expandarray('3 1'::int2vector)).n, (information_s
 select (5).x;
 select (jsonb_each('{"a":1}')).nothing;
 select unnest('7 8'::int2vector), generate_subscripts('7 8'::int2vector, 1), generate_subscripts('7 8'::int2vector, 1, true);
+create view set_names as select s.n[1], (s.j).key, (array[7])[1] from (select array[1, 2, 3] as n, jsonb_each('{"a": 1}') as j) s;
+select column_name, data_type from information_schema.columns where table_name = 'set_names' order by ordinal_position;
+drop view set_names;
