@@ -201,27 +201,33 @@ pub(crate) fn load_catalog(db: &Arc<Inner>) -> Result<()> {
     let mut definitions = Definitions::default();
     for (oid, bytes) in objects {
         db.catalog.note_oid(oid);
-        match Object::decode(&bytes)? {
-            Object::Table(mut table) => {
-                live_trees.extend(table.roots());
-                for index in &mut table.indexes {
-                    db.catalog.note_oid(index.oid);
-                    // No snapshot is older than the start.
-                    index.valid_from = 0;
-                }
-                definitions.put_table(db.table(table));
+        let mut object = Object::decode(&bytes)?;
+        if let Object::Table(table) = &mut object {
+            live_trees.extend(table.roots());
+            for index in &mut table.indexes {
+                db.catalog.note_oid(index.oid);
+                // No snapshot is older than the start.
+                index.valid_from = 0;
             }
-            Object::Sequence(sequence) => definitions.put_sequence(Arc::new(sequence)),
-            Object::View(view) => definitions.put_view(Arc::new(view)),
-            Object::Role(role) => definitions.put_role(Arc::new(role)),
-            Object::Access(access) => definitions.put_access(Arc::new(access)),
-            Object::Statistics(statistics) => definitions.put_statistics(Arc::new(statistics)),
-            Object::Schema(schema) => definitions.put_schema(Arc::new(schema)),
-            Object::Comments(comments) => definitions.put_comments(Arc::new(comments)),
         }
+        put(&mut definitions, db, object);
     }
     db.catalog.publish(|published| *published = definitions);
     Ok(())
+}
+
+/// Makes an object one of these definitions, in place of what had its number.
+fn put(definitions: &mut Definitions, db: &Arc<Inner>, object: Object) {
+    match object {
+        Object::Table(table) => definitions.put_table(db.table(table)),
+        Object::Sequence(sequence) => definitions.put_sequence(Arc::new(sequence)),
+        Object::View(view) => definitions.put_view(Arc::new(view)),
+        Object::Role(role) => definitions.put_role(Arc::new(role)),
+        Object::Access(access) => definitions.put_access(Arc::new(access)),
+        Object::Statistics(statistics) => definitions.put_statistics(Arc::new(statistics)),
+        Object::Schema(schema) => definitions.put_schema(Arc::new(schema)),
+        Object::Comments(comments) => definitions.put_comments(Arc::new(comments)),
+    }
 }
 
 impl Session {
@@ -314,16 +320,7 @@ impl Session {
         self.write_rows(object.oid(), &object.encode())?;
         let db = self.db.clone();
         let oid = object.oid();
-        self.pending()?.change(oid, |definitions| match object {
-            Object::Table(table) => definitions.put_table(db.table(table)),
-            Object::Sequence(sequence) => definitions.put_sequence(Arc::new(sequence)),
-            Object::View(view) => definitions.put_view(Arc::new(view)),
-            Object::Role(role) => definitions.put_role(Arc::new(role)),
-            Object::Access(access) => definitions.put_access(Arc::new(access)),
-            Object::Statistics(statistics) => definitions.put_statistics(Arc::new(statistics)),
-            Object::Schema(schema) => definitions.put_schema(Arc::new(schema)),
-            Object::Comments(comments) => definitions.put_comments(Arc::new(comments)),
-        });
+        self.pending()?.change(oid, |definitions| put(definitions, &db, object));
         Ok(())
     }
 
